@@ -1,0 +1,61 @@
+// Package agent holds the adapters between the executor and the programs that
+// reason: each says how its program is started and turns what it prints into the
+// executor's own events, usage and outcome.
+package agent
+
+import (
+	"sallyport/entrypoint"
+	"sallyport/executor/api"
+)
+
+// An Adapter knows one agent program.
+type Adapter interface {
+	// Name is the value of config.agent.
+	Name() string
+	// Check judges what the agent makes of a request before anything starts: an
+	// unknown model, a missing key, a missing argv. A non-nil problem refuses it.
+	Check(in Input) *api.Problem
+	// Command says how to start the agent: argv, environment, directory, files.
+	// The prompt goes in on standard input.
+	Command(in Input) entrypoint.Job
+	// NewParser makes the parser of one run's output.
+	NewParser(in Input) Parser
+}
+
+// Input is what an adapter needs to know of a run.
+type Input struct {
+	Prompt string
+	Config api.Config
+	// Keys are the operator's provider and search keys by variable name, such as
+	// ANTHROPIC_API_KEY. Search keys are present only when the run may search.
+	Keys map[string]string
+	// Context is the composed AGENTS.md, empty for none.
+	Context string
+	// ExtraCA holds the operator's extra PEM certificates, empty for none.
+	ExtraCA []byte
+}
+
+// A Parser follows one run. It is fed from one goroutine.
+type Parser interface {
+	// Stdout takes the next bytes of the process's standard output, cut anywhere,
+	// and returns the events they complete. It never keeps more than a bounded
+	// part of an unfinished line.
+	Stdout(p []byte) []api.Event
+	// Finish is called once, after the process has ended.
+	Finish(exit entrypoint.Exit) Outcome
+}
+
+// An Outcome is the agent's part of a result.
+type Outcome struct {
+	Output          string
+	OutputTruncated bool
+	Turns           int
+	SessionID       string
+	Usage           api.Usage
+	APIDurationMS   int64
+	StopReason      string
+	// Err is nil where the agent did its work.
+	Err *api.Error
+	// Events are those that only the end reveals.
+	Events []api.Event
+}

@@ -1,0 +1,52 @@
+// Package api is the executor's HTTP API as its callers see it: the request, the
+// events, the result and the failure codes, each with the JSON names of the wire.
+package api
+
+import "encoding/json"
+
+// Request is the body of POST /v1/executions. Unknown fields are refused.
+type Request struct {
+	Prompt string  `json:"prompt"`
+	Config Config  `json:"config"`
+	Opts   Options `json:"opts"`
+}
+
+// Config is the original contract's ExecutorConfig and, below the comment, ours.
+type Config struct {
+	// CWD is a directory of the executor's host under a configured root; without
+	// it the run gets an empty workspace of its own.
+	CWD   string `json:"cwd,omitempty"`
+	Model string `json:"model,omitempty"` // provider/model
+	// Variant is the reasoning effort: off, minimal, low, medium, high or xhigh.
+	Variant            string `json:"variant,omitempty"`
+	Sandbox            string `json:"sandbox,omitempty"` // the original's name for Backend
+	SandboxImage       string `json:"sandboxImage,omitempty"`
+	SessionsDir        string `json:"sessionsDir,omitempty"`
+	UnrestrictedEgress bool   `json:"unrestrictedEgress,omitempty"`
+	WebSearch          bool   `json:"webSearch,omitempty"`
+	WebSearchProvider  string `json:"webSearchProvider,omitempty"` // tavily, brave or exa
+	AgentContextDir    string `json:"agentContextDir,omitempty"`
+	AgentContext       string `json:"agentContext,omitempty"`
+
+	// Known to the original, not offered here yet: refused with
+	// sandbox_capability_denied unless absent.
+	SkillPaths []string        `json:"skillPaths,omitempty"`
+	Services   json.RawMessage `json:"services,omitempty"`
+	Telemetry  json.RawMessage `json:"telemetry,omitempty"`
+
+	// Ours.
+	Agent     string   `json:"agent,omitempty"`     // pi (default), agentic-pi or command
+	Argv      []string `json:"argv,omitempty"`      // for the agent "command"
+	Egress    string   `json:"egress,omitempty"`    // name of a policy; default strict
+	Backend   string   `json:"backend,omitempty"`   // docker
+	Tier      string   `json:"tier,omitempty"`      // standard
+	TimeoutMS int64    `json:"timeoutMs,omitempty"` // wall clock, in ms; default 30 minutes
+	Artifacts []string `json:"artifacts,omitempty"` // globs relative to the workspace
+}
+
+// Options are the original's third argument. GithubAccess is refused with
+// sandbox_capability_denied until the executor can mint tokens.
+type Options struct {
+	TaskID       string          `json:"taskId,omitempty"`
+	GithubAccess json.RawMessage `json:"githubAccess,omitempty"`
+}

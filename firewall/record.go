@@ -1,0 +1,74 @@
+package firewall
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Kind says which part of the gate made a decision.
+type Kind string
+
+// The kinds of decision.
+const (
+	KindDNS  Kind = "dns"  // a query to the DNS gate
+	KindTLS  Kind = "tls"  // a connection to port 443, judged by its ClientHello
+	KindHTTP Kind = "http" // one request on port 80
+)
+
+// A Record is one decision as it is logged, streamed and counted: one for each
+// DNS query, each TLS connection and each HTTP request. The JSON keys are part
+// of the control API and of the log.
+type Record struct {
+	Time   time.Time `json:"time"`
+	Run    string    `json:"run"`
+	Cell   string    `json:"cell"`
+	Policy string    `json:"policy"`
+	Digest string    `json:"digest"`
+	Kind   Kind      `json:"kind"`
+
+	// Host is the canonical name that was asked for, or, where the sandbox
+	// sent none, an escaped and shortened form of what it did send.
+	Host string `json:"host"`
+	Port uint16 `json:"port"`
+
+	Verdict Verdict `json:"verdict"`
+	Reason  Reason  `json:"reason"`
+	// Rule is the allowlist entry that decided, as written, and Line its line
+	// in the file; both are empty where no entry did.
+	Rule string `json:"rule,omitempty"`
+	Line int    `json:"line,omitempty"`
+	// Detail says more about a refusal: the refused address, the fault in a hello.
+	Detail string `json:"detail,omitempty"`
+
+	Client   netip.AddrPort `json:"client,omitzero"`
+	Upstream netip.AddrPort `json:"upstream,omitzero"` // the address that was judged and dialled
+	// BytesUp counts from the sandbox to the upstream, BytesDown the other way.
+	BytesUp   int64 `json:"bytesUp"`
+	BytesDown int64 `json:"bytesDown"`
+	// DurationMS is how long the query, connection or request took, in ms.
+	DurationMS int64 `json:"durationMs"`
+}
+
+// A Receipt is all that one run reached and was refused, counted by host.
+type Receipt struct {
+	Policy string `json:"policy"`
+	// Digest is the digest of the policy in effect; see Policy.Digest.
+	Digest string        `json:"digest"`
+	Hosts  []ReceiptHost `json:"hosts"`
+	// Overflow counts decisions about further hosts once the cap on distinct
+	// rows was reached; they are in the log all the same.
+	Overflow int64 `json:"overflow,omitempty"`
+}
+
+// A ReceiptHost is one row of a receipt: the decisions of one kind about one
+// host and port that had the same outcome.
+type ReceiptHost struct {
+	Host      string  `json:"host"`
+	Port      uint16  `json:"port"`
+	Kind      Kind    `json:"kind"`
+	Verdict   Verdict `json:"verdict"`
+	Reason    Reason  `json:"reason"`
+	Count     int64   `json:"count"`
+	BytesUp   int64   `json:"bytesUp"`
+	BytesDown int64   `json:"bytesDown"`
+}

@@ -1,0 +1,63 @@
+// Package control is the gate's control API as its users see it: the JSON
+// types and a client. The gate serves it over HTTP on a unix socket that only
+// gate and executor can open; see Client for the calls.
+package control
+
+import (
+	"net/netip"
+
+	"sallyport/firewall"
+)
+
+// A Lease asks the gate to open its listeners in one cell for one run: the body
+// of PUT /v1/cells/{id}.
+type Lease struct {
+	// Run is the identifier of the run, repeated in every decision record.
+	Run string `json:"run"`
+	// Policy is the name of the policy of allowlist.yaml that the cell gets.
+	Policy string `json:"policy"`
+	// Address is the gate's own address in the cell, Prefix the cell's subnet.
+	// Clients outside the prefix are refused.
+	Address netip.Addr   `json:"address"`
+	Prefix  netip.Prefix `json:"prefix"`
+}
+
+// A Cell is a leased cell: the answer to PUT, GET and DELETE of /v1/cells/{id}.
+// The answer to DELETE holds the final receipt.
+type Cell struct {
+	ID string `json:"id"`
+	Lease
+	Digest  string           `json:"digest"` // of the effective policy
+	Receipt firewall.Receipt `json:"receipt"`
+}
+
+// Health is the answer to GET /healthz.
+type Health struct {
+	Status string `json:"status"` // "ok"
+	// Instance differs after every start of the gate: a client that sees it
+	// change knows that all its leases are gone.
+	Instance string   `json:"instance"`
+	Digest   string   `json:"digest"` // of the whole allowlist
+	Policies []string `json:"policies"`
+	Cells    int      `json:"cells"` // leased now
+	// Version is that of the gate's build.
+	Version string `json:"version"`
+}
+
+// Problem is the body of every error answer (application/problem+json, RFC 9457).
+type Problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Code   string `json:"code"` // one of the Code constants
+	Detail string `json:"detail,omitempty"`
+}
+
+// The codes of a Problem.
+const (
+	CodeInvalid       = "invalid_request" // 400: a field is missing or malformed
+	CodeNoPolicy      = "unknown_policy"  // 422: no policy of that name in the allowlist
+	CodeLeased        = "cell_leased"     // 409: the cell has a lease already
+	CodeNotLeased     = "cell_not_leased" // 404: the cell has no lease
+	CodeListen        = "listen_failed"   // 409: the address is not (or no longer) the gate's
+	CodeReloadInvalid = "allowlist_invalid"
+)
