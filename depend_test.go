@@ -1,0 +1,109 @@
+package sallyport_test
+
+import (
+	"go/build"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// allowed lists, for each package that others build on, which of our own
+// packages it may import. A package that is not listed may import any of them,
+// but nobody may import a command.
+var allowed = map[string][]string{
+	"firewall":                {},
+	"dnsgate":                 {"firewall"},
+	"sniproxy":                {"firewall"},
+	"gate/control":            {"firewall"},
+	"gate":                    {"firewall", "dnsgate", "sniproxy", "gate/control"},
+	"cell":                    {},
+	"entrypoint":              {},
+	"entrypoint/probe":        {},
+	"executor/api":            {"firewall"},
+	"executor/client":         {"firewall", "executor/api"},
+	"executor/sessionlog":     {"firewall", "executor/api"},
+	"executor/agent":          {"firewall", "entrypoint", "executor/api"},
+	"executor/backend":        {},
+	"executor/backend/docker": {"executor/backend"},
+}
+
+func TestImportDirection(t *testing.T) {
+	for dir, pkg := range packages(t) {
+		for _, imp := range pkg.Imports {
+			ours, ok := strings.CutPrefix(imp, "sallyport/")
+			if !ok {
+				continue
+			}
+			if strings.HasPrefix(ours, "cmd/") {
+				t.Errorf("%s imports the command %s", dir, ours)
+			}
+			if may, listed := allowed[dir]; listed && !slices.Contains(may, ours) {
+				t.Errorf("%s imports %s; it may import %v only", dir, ours, may)
+			}
+		}
+	}
+	for dir := range allowed {
+		if _, err := build.ImportDir(dir, 0); err != nil {
+			t.Errorf("the list of import directions names %s: %v", dir, err)
+		}
+	}
+}
+
+func TestPackageComments(t *testing.T) {
+	for dir, pkg := range packages(t) {
+		var comments int
+		for _, file := range pkg.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, file), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Doc != nil {
+				comments++
+				want := "Package " + pkg.Name + " "
+				if pkg.Name == "main" {
+					want = "Command " + filepath.Base(dir) + " "
+				}
+				if !strings.HasPrefix(f.Doc.Text(), want) {
+					t.Errorf("%s/%s: the package comment does not begin with %q", dir, file, want)
+				}
+			}
+		}
+		if comments != 1 {
+			t.Errorf("%s has %d package comments, want 1", dir, comments)
+		}
+	}
+}
+
+// packages returns every package of the module by its directory. Folders with
+// a go.mod of their own are other modules.
+func packages(t *testing.T) map[string]*build.Package {
+	t.Helper()
+	found := map[string]*build.Package{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules" || name == "bin") {
+			return filepath.SkipDir
+		}
+		if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != "." {
+			return filepath.SkipDir // another module
+		}
+		if pkg, err := build.ImportDir(path, 0); err == nil && len(pkg.GoFiles) > 0 {
+			found[filepath.ToSlash(path)] = pkg
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) < 8 {
+		t.Fatalf("found only %d packages: is the test run from the module's root?", len(found))
+	}
+	return found
+}
