@@ -16,7 +16,16 @@ const (
 	FrameArtifact FrameType = 7 // to the executor: bytes of the tar stream; an empty payload ends it
 	FrameExit     FrameType = 8 // to the executor: JSON Exit; the job is over, the next may come
 	FrameStarted  FrameType = 9 // to the executor: JSON Started; the job's process runs
+	// FrameWindow, to the executor: four bytes in network order, how many bytes of
+	// standard input the job's process has taken (or can no longer take) since the
+	// last one. At most StdinWindow bytes may be under way, so that a process that
+	// never reads does not keep a signal from arriving.
+	FrameWindow FrameType = 10
 )
+
+// StdinWindow is the cap on bytes of standard input that the job's process has
+// not taken yet.
+const StdinWindow = 256 << 10
 
 // MaxPayload is the cap on a frame's length in bytes; a longer one is an error
 // on both sides. Writers cut streams into payloads of at most 64 KiB.

@@ -1,0 +1,299 @@
+package entrypoint
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Run runs one job and returns how it ended. Standard input is read in a
+// goroutine of its own, no faster than the process takes it; nil means empty. If
+// stdin is an io.Closer, Run closes it once the job is over.
+//
+// An error other than an *ArtifactError ends the session: the sandbox is gone,
+// broke the protocol, or ctx ended, in which case PID 1 kills everything. To
+// stop a job in order use Signal and let Run return.
+func (s *Session) Run(ctx context.Context, job Job, stdin io.Reader, h Handlers) (Exit, error) {
+	payload, err := json.Marshal(job)
+	if err != nil {
+		return Exit{}, fmt.Errorf("encode job: %w", err)
+	}
+	if len(payload) > MaxPayload {
+		return Exit{}, fmt.Errorf("job has %d bytes on the wire, more than %d", len(payload), MaxPayload)
+	}
+	if err := s.begin(); err != nil {
+		return Exit{}, err
+	}
+	exit, err := s.run(ctx, job, payload, stdin, h)
+	s.finish()
+	var artifact *ArtifactError
+	if err != nil && !errors.As(err, &artifact) {
+		err = fmt.Errorf("run job %s: %w", job.ID, err)
+		s.shut(err)
+	}
+	return exit, err
+}
+
+func (s *Session) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.busy:
+		return errors.New("a job already runs in this sandbox")
+	}
+	s.busy = true
+	return nil
+}
+
+func (s *Session) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy, s.live = false, false
+	for { // a signal that was not sent yet must not hit the next job
+		select {
+		case <-s.signals:
+		default:
+			return
+		}
+	}
+}
+
+func (s *Session) run(ctx context.Context, job Job, payload []byte, stdin io.Reader, h Handlers) (Exit, error) {
+	select {
+	case s.out <- Frame{FrameJob, payload}:
+	case <-s.closing:
+		return Exit{}, s.failure()
+	case <-ctx.Done():
+		return Exit{}, context.Cause(ctx)
+	}
+	s.mu.Lock()
+	s.live = true
+	s.mu.Unlock()
+
+	p := &pump{over: make(chan struct{}), credit: StdinWindow, more: make(chan struct{}, 1)}
+	go p.run(stdin, s.out)
+	defer func() {
+		p.stop()
+		if c, ok := stdin.(io.Closer); ok {
+			c.Close()
+		}
+	}()
+
+	v := &view{job: job, h: h, pump: p}
+	for !v.done {
+		f, err := s.receive(ctx)
+		if err != nil {
+			return Exit{}, err
+		}
+		err = v.take(f)
+		s.release()
+		if err != nil {
+			return Exit{}, err
+		}
+	}
+	if v.artifactErr != nil {
+		return v.exit, &ArtifactError{v.artifactErr}
+	}
+	return v.exit, nil
+}
+
+// A view is the executor's picture of one job: which frames may come next.
+type view struct {
+	job  Job
+	h    Handlers
+	pump *pump
+
+	started   bool
+	artifacts int64 // bytes of the tar stream so far
+	tar       bool  // the tar stream has begun, so output is over
+	tarEnded  bool
+	done      bool
+
+	artifactErr error
+	exit        Exit
+}
+
+// take handles one frame; an error means that the sandbox broke the protocol.
+func (v *view) take(f Frame) error {
+	switch f.Type {
+	case FrameStarted:
+		return v.takeStarted(f.Payload)
+	case FrameStdout, FrameStderr:
+		return v.takeOutput(f)
+	case FrameWindow:
+		if !v.started || len(f.Payload) != 4 {
+			return errors.New("unexpected window frame")
+		}
+		return v.pump.grant(binary.BigEndian.Uint32(f.Payload))
+	case FrameArtifact:
+		return v.takeArtifact(f.Payload)
+	case FrameExit:
+		return v.takeExit(f.Payload)
+	}
+	return fmt.Errorf("unexpected frame of type %d during a job", f.Type)
+}
+
+func (v *view) takeStarted(payload []byte) error {
+	var st Started
+	if err := json.Unmarshal(payload, &st); err != nil {
+		return fmt.Errorf("decode started: %w", err)
+	}
+	if v.started || st.JobID != v.job.ID {
+		return fmt.Errorf("unexpected started frame for job %.64q", st.JobID)
+	}
+	v.started = true
+	if v.h.Started != nil {
+		v.h.Started(st)
+	}
+	return nil
+}
+
+func (v *view) takeOutput(f Frame) error {
+	if !v.started || v.tar {
+		return errors.New("output of a process that does not run")
+	}
+	handle := v.h.Stdout
+	if f.Type == FrameStderr {
+		handle = v.h.Stderr
+	}
+	if handle != nil && len(f.Payload) > 0 {
+		handle(f.Payload)
+	}
+	return nil
+}
+
+func (v *view) takeArtifact(payload []byte) error {
+	if !v.started || v.tarEnded || len(v.job.Artifacts) == 0 {
+		return errors.New("artifacts that were not asked for")
+	}
+	v.tar = true
+	if len(payload) == 0 {
+		v.tarEnded = true
+		return nil
+	}
+	v.artifacts += int64(len(payload))
+	if v.artifacts > v.job.Limits.ArtifactBytes {
+		return fmt.Errorf("artifacts of more than %d bytes", v.job.Limits.ArtifactBytes)
+	}
+	if v.h.Artifact != nil && v.artifactErr == nil {
+		_, v.artifactErr = v.h.Artifact.Write(payload)
+	}
+	return nil
+}
+
+func (v *view) takeExit(payload []byte) error {
+	if err := json.Unmarshal(payload, &v.exit); err != nil {
+		return fmt.Errorf("decode exit: %w", err)
+	}
+	if v.exit.JobID != v.job.ID {
+		return fmt.Errorf("exit of job %.64q", v.exit.JobID)
+	}
+	if v.tar && !v.tarEnded {
+		return errors.New("exit inside the artifact stream")
+	}
+	v.done = true
+	return nil
+}
+
+// A pump sends a job's standard input, never more than the peer has granted.
+type pump struct {
+	over chan struct{} // closed when the job is over
+	more chan struct{} // credit was added
+
+	sending sync.Mutex // held while a frame is handed over; stop waits for it
+
+	mu     sync.Mutex // guards credit
+	credit int
+}
+
+// grant adds credit; more than was ever sent is the peer's error.
+func (p *pump) grant(n uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if uint64(n) > uint64(StdinWindow-p.credit) {
+		return fmt.Errorf("window of %d bytes, %d are under way", n, StdinWindow-p.credit)
+	}
+	p.credit += int(n)
+	select {
+	case p.more <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// wait returns how many bytes may be sent, 0 when the job is over.
+func (p *pump) wait() int {
+	for {
+		p.mu.Lock()
+		n := p.credit
+		p.mu.Unlock()
+		if n > 0 {
+			return n
+		}
+		select {
+		case <-p.more:
+		case <-p.over:
+			return 0
+		}
+	}
+}
+
+// run copies stdin to frames until its end or the job's. An error of stdin is
+// its end: the process sees the end of the file.
+func (p *pump) run(stdin io.Reader, out chan<- Frame) {
+	if stdin == nil {
+		p.send(nil, out)
+		return
+	}
+	for {
+		limit := min(p.wait(), chunkSize)
+		if limit == 0 {
+			return
+		}
+		chunk := make([]byte, limit)
+		n, err := stdin.Read(chunk)
+		if n > 0 {
+			p.mu.Lock()
+			p.credit -= n
+			p.mu.Unlock()
+			if !p.send(chunk[:n], out) {
+				return
+			}
+		}
+		if err != nil {
+			p.send(nil, out)
+			return
+		}
+	}
+}
+
+// send hands a frame to the session's writer unless the job is over.
+func (p *pump) send(payload []byte, out chan<- Frame) bool {
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	select {
+	case <-p.over:
+		return false
+	default:
+	}
+	select {
+	case out <- Frame{FrameStdin, payload}:
+		return true
+	case <-p.over:
+		return false
+	}
+}
+
+// stop ends the job: once it returns the pump sends nothing more, so that no
+// late input reaches the next job. A Read of stdin that blocks is not waited for.
+func (p *pump) stop() {
+	close(p.over)
+	p.sending.Lock()
+	defer p.sending.Unlock()
+}
