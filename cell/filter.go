@@ -1,0 +1,153 @@
+package cell
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// tableName is the name of the one table that a sealed namespace holds.
+const tableName = "sallyport"
+
+// resolver is the engine's embedded resolver, which answers inside every
+// container's namespace from the host's side.
+var resolver = netip.AddrFrom4([4]byte{127, 0, 0, 11})
+
+// The gate's ports.
+var (
+	tcpPorts = []uint16{53, 80, 443}
+	udpPorts = []uint16{53}
+)
+
+// Offsets in the headers of IPv4 (RFC 791), TCP (RFC 9293), UDP and ICMP.
+const (
+	ipSource, ipDestination      = 12, 16
+	sourcePort, destinationPort  = 0, 2
+	tcpFlags, tcpSYN, tcpACK     = 13, 0x02, 0x10
+	icmpType, icmpUnreachable    = 0, 3
+	loopbackIndex                = 1 // the loopback device of every namespace
+	rejectReset, rejectICMPX     = 1, 2
+	icmpxAdministrativelyRefused = 3
+)
+
+// A chain is one base chain of the filter: its hook and its rules. What no rule
+// accepts is dropped.
+type chain struct {
+	name  string
+	hook  *nftables.ChainHook
+	rules [][]expr.Any
+}
+
+// filter is the whole filter for a namespace whose gate has the address given.
+func filter(gate netip.Addr) []chain {
+	fromGate := addr(ipSource, gate)
+	toGate := addr(ipDestination, gate)
+
+	output := [][]expr.Any{
+		rule(addr(ipDestination, resolver), reject(rejectICMPX, icmpxAdministrativelyRefused)),
+		rule(meta(expr.MetaKeyOIF, binaryutil.NativeEndian.PutUint32(loopbackIndex)), accept()),
+	}
+	input := [][]expr.Any{
+		rule(meta(expr.MetaKeyIIF, binaryutil.NativeEndian.PutUint32(loopbackIndex)), accept()),
+		// an answer is never the opening of a connection
+		rule(fromGate, protocol(unix.IPPROTO_TCP), opening(), drop()),
+		rule(fromGate, protocol(unix.IPPROTO_ICMP), transport(icmpType, []byte{icmpUnreachable}), accept()),
+	}
+	for _, p := range udpPorts {
+		output = append(output, rule(toGate, protocol(unix.IPPROTO_UDP), port(destinationPort, p), accept()))
+		input = append(input, rule(fromGate, protocol(unix.IPPROTO_UDP), port(sourcePort, p), accept()))
+	}
+	for _, p := range tcpPorts {
+		output = append(output, rule(toGate, protocol(unix.IPPROTO_TCP), port(destinationPort, p), accept()))
+		input = append(input, rule(fromGate, protocol(unix.IPPROTO_TCP), port(sourcePort, p), accept()))
+	}
+	output = append(output,
+		rule(protocol(unix.IPPROTO_TCP), reject(rejectReset, 0)),
+		rule(reject(rejectICMPX, icmpxAdministrativelyRefused)),
+	)
+	return []chain{
+		{"output", nftables.ChainHookOutput, output},
+		{"input", nftables.ChainHookInput, input},
+		{"forward", nftables.ChainHookForward, nil},
+	}
+}
+
+// install replaces whatever filter the namespace had of ours by this one, in one
+// transaction.
+func install(c *nftables.Conn, chains []chain) error {
+	t := &nftables.Table{Family: nftables.TableFamilyINet, Name: tableName}
+	c.AddTable(t) // so that the deletion finds one
+	c.DelTable(t)
+	c.AddTable(t)
+	deny := nftables.ChainPolicyDrop
+	for _, ch := range chains {
+		nc := c.AddChain(&nftables.Chain{
+			Name: ch.name, Table: t, Type: nftables.ChainTypeFilter,
+			Hooknum: ch.hook, Priority: nftables.ChainPriorityFilter, Policy: &deny,
+		})
+		for _, r := range ch.rules {
+			c.AddRule(&nftables.Rule{Table: t, Chain: nc, Exprs: r})
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("install the packet filter: %w", err)
+	}
+	return nil
+}
+
+// rule joins the conditions and the verdict of one rule.
+func rule(parts ...[]expr.Any) []expr.Any {
+	var all []expr.Any
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+func equal(data []byte) *expr.Cmp {
+	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}
+}
+
+func meta(key expr.MetaKey, data []byte) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, equal(data)}
+}
+
+func protocol(p byte) []expr.Any { return meta(expr.MetaKeyL4PROTO, []byte{p}) }
+
+// addr matches IPv4 packets with the address a at an offset of their header.
+func addr(offset uint32, a netip.Addr) []expr.Any {
+	return append(meta(expr.MetaKeyNFPROTO, []byte{unix.NFPROTO_IPV4}),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+		equal(a.AsSlice()))
+}
+
+func transport(offset uint32, data []byte) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: uint32(len(data))},
+		equal(data),
+	}
+}
+
+func port(offset uint32, p uint16) []expr.Any {
+	return transport(offset, binaryutil.BigEndian.PutUint16(p))
+}
+
+// opening matches TCP segments with SYN and without ACK.
+func opening() []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: tcpFlags, Len: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{tcpSYN | tcpACK}, Xor: []byte{0}},
+		equal([]byte{tcpSYN}),
+	}
+}
+
+func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
+func drop() []expr.Any   { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+
+func reject(kind uint32, code uint8) []expr.Any {
+	return []expr.Any{&expr.Reject{Type: kind, Code: code}}
+}
