@@ -1,5 +1,7 @@
 package firewall
 
+import "net/netip"
+
 // Verdict is the outcome of a decision.
 type Verdict string
 
@@ -18,6 +20,8 @@ const (
 	ReasonOpen           Reason = "open"            // the policy allows any host
 	ReasonNotListed      Reason = "not_listed"      // no entry matched
 	ReasonPortNotAllowed Reason = "port_not_listed" // an entry matched the host, not the port
+	ReasonRemoved        Reason = "removed"         // a "remove:" of the policy takes the host away
+	ReasonDoH            Reason = "doh_refused"     // a public DNS-over-HTTPS resolver that no entry names
 	ReasonFloorName      Reason = "floor_name"      // a metadata or internal name: never allowed
 	ReasonBadName        Reason = "bad_name"        // not a host name: IP literal, single label, bad bytes
 	ReasonAddress        Reason = "address_refused" // the name led to an address that must not be dialled
@@ -45,7 +49,7 @@ type Decision struct {
 	// Detail is a short explanation for a person; it holds no unescaped input.
 	Detail string
 
-	private []privateRange
+	private []netip.Prefix // what the entry that decided admits beside public addresses
 }
 
 // Allowed reports whether the verdict is Allow.

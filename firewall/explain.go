@@ -1,0 +1,85 @@
+package firewall
+
+import "net/netip"
+
+// A Match is one thing that bears on a host: an entry, a removal, the word
+// "any", or a rule of the floor. Its Decision is what it says by itself.
+type Match struct {
+	Decision
+	// Decides marks the one match that made the policy's decision.
+	Decides bool
+	// Ports and Private are those of an entry.
+	Ports   []uint16
+	Private []netip.Prefix
+}
+
+// Explain returns everything that bears on n and port, from the most specific
+// to the least, but first of all the one that decides. It is empty where nothing
+// does. What it says and what Decide says come from the same data.
+func (p *Policy) Explain(n Name, port uint16) []Match {
+	var ms []Match
+	if row, bad := n.floor(); bad {
+		ms = append(ms, Match{Decision: Decision{Verdict: Deny, Reason: ReasonFloorName, Rule: row.rule, Detail: row.detail}})
+	}
+	if p != nil {
+		ms = append(ms, p.matches(n, port)...)
+	}
+	d := p.Decide(n, port)
+	for i, m := range ms {
+		if m.Reason == d.Reason && m.Line == d.Line && (m.Rule == d.Rule || d.Rule == "") {
+			m.Decides = true
+			copy(ms[1:i+1], ms[:i])
+			ms[0] = m
+			break
+		}
+	}
+	return ms
+}
+
+func (p *Policy) matches(n Name, port uint16) []Match {
+	var ms []Match
+	for s, more := n.s, n.s != ""; more; s, more = parent(s) {
+		nd := p.nodes[s]
+		if nd == nil {
+			continue
+		}
+		if len(s) == len(n.s) {
+			ms = appendGrants(ms, nd.exact, port)
+			ms = appendRemoval(ms, nd.noExact)
+		}
+		ms = appendGrants(ms, nd.tree, port)
+		ms = appendRemoval(ms, nd.noTree)
+		if nd.resolver {
+			ms = append(ms, Match{Decision: Decision{Verdict: Deny, Reason: ReasonDoH, Detail: nd.resolverRefuseMsg}})
+		}
+	}
+	if p.any {
+		ms = append(ms, Match{Decision: p.decideAny(port), Ports: openPorts[:]})
+	}
+	return ms
+}
+
+// appendGrants appends each entry of gs once.
+func appendGrants(ms []Match, gs []grant, port uint16) []Match {
+	seen := make(map[*entry]bool)
+	for _, g := range gs {
+		e := g.entry
+		if seen[e] {
+			continue
+		}
+		seen[e] = true
+		m := Match{Decision: e.otherPort(), Ports: e.portList(), Private: e.private}
+		if grantOf(gs, port) == e {
+			m.Decision = e.allow()
+		}
+		ms = append(ms, m)
+	}
+	return ms
+}
+
+func appendRemoval(ms []Match, e *entry) []Match {
+	if e == nil {
+		return ms
+	}
+	return append(ms, Match{Decision: e.removed()})
+}
