@@ -42,7 +42,27 @@ type Health struct {
 	Cells    int      `json:"cells"` // leased now
 	// Version is that of the gate's build.
 	Version string `json:"version"`
+	// Warnings say what does not stop the gate and should not be so.
+	Warnings []string `json:"warnings,omitempty"`
 }
+
+// CellList is the answer to GET /v1/cells. Its receipts have no rows.
+type CellList struct {
+	Cells []Cell `json:"cells"`
+}
+
+// Two kinds of line in the stream of GET /v1/decisions that are no decisions.
+const (
+	// KindDropped stands for records that the reader was too slow to get; Detail
+	// says how many.
+	KindDropped firewall.Kind = "dropped"
+	// KindEnd is the last line of a stream that is complete. A stream that ends
+	// without it has broken. Client.Decisions does not yield it.
+	KindEnd firewall.Kind = "end"
+)
+
+// ProblemType is the media type of a Problem.
+const ProblemType = "application/problem+json"
 
 // Problem is the body of every error answer (application/problem+json, RFC 9457).
 type Problem struct {
@@ -54,10 +74,12 @@ type Problem struct {
 
 // The codes of a Problem.
 const (
-	CodeInvalid       = "invalid_request" // 400: a field is missing or malformed
-	CodeNoPolicy      = "unknown_policy"  // 422: no policy of that name in the allowlist
-	CodeLeased        = "cell_leased"     // 409: the cell has a lease already
-	CodeNotLeased     = "cell_not_leased" // 404: the cell has no lease
-	CodeListen        = "listen_failed"   // 409: the address is not (or no longer) the gate's
-	CodeReloadInvalid = "allowlist_invalid"
+	CodeInvalid       = "invalid_request"   // 400: a field is missing or malformed
+	CodeNoPolicy      = "unknown_policy"    // 422: no policy of that name in the allowlist
+	CodeLeased        = "cell_leased"       // 409: the cell has a lease already
+	CodeNotLeased     = "cell_not_leased"   // 404: the cell has no lease
+	CodeListen        = "listen_failed"     // 409: the address is not (or no longer) the gate's
+	CodeReloadInvalid = "allowlist_invalid" // 422: the file was refused, the policies are as before
+	CodeNotFound      = "not_found"         // 404: no such route
+	CodeStopping      = "gate_stopping"     // 503: the gate is about to end
 )
