@@ -1,0 +1,206 @@
+package dnsgate
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"sallyport/firewall"
+)
+
+const (
+	// maxReply is the longest message that the gate sends: what fits in one packet
+	// on any path (DNS flag day 2020). Without EDNS it is 512, RFC 1035, section
+	// 4.2.1, and the longest reply here is shorter.
+	maxReply = 1232
+	// negativeTTL is how long a client may remember that a name does not exist, in
+	// seconds; RFC 2308, section 5.
+	negativeTTL = 5
+	// compressFrom is the length of a name's text from which it is written once
+	// instead of twice, so that the reply stays below 512 bytes. Shorter ones are
+	// not worth the map.
+	compressFrom = 128
+	// maxHost cuts the names that are no host names in the records.
+	maxHost = 255
+)
+
+// An answerer holds what one goroutine needs to answer one message after
+// another.
+type answerer struct {
+	c     *cell
+	query query
+	reply dns.Msg
+
+	question [1]dns.Question
+	section  [1]dns.RR // the answer or the SOA
+	extra    [1]dns.RR
+	a        dns.A
+	soa      dns.SOA
+	opt      dns.OPT
+	buf      [2 + maxReply]byte // with room before the message for TCP's length
+}
+
+func (c *cell) newAnswerer() *answerer {
+	w := &answerer{c: c}
+	w.a = dns.A{
+		Hdr: dns.RR_Header{Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: c.TTL},
+		A:   c.Answer.AsSlice(),
+	}
+	// The root as owner is an ancestor of every name, so that any client takes it.
+	w.soa = dns.SOA{
+		Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: negativeTTL},
+		Ns:  "gate.invalid.", Mbox: "nobody.invalid.",
+		Serial: 1, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: negativeTTL,
+	}
+	return w
+}
+
+// answer judges one message and returns the reply, behind two bytes that are
+// free for its length; nil is no reply. It is valid until the next call. Each
+// call makes one record.
+func (w *answerer) answer(msg []byte, client netip.AddrPort) (reply []byte) {
+	rec := firewall.Record{
+		Time: time.Now(), Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonBadQuery,
+		Client: client,
+	}
+	defer func() {
+		// A fault in the parser must not end the gate of every other cell.
+		if p := recover(); p != nil {
+			w.c.Log.Error("dnsgate: panic while answering", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			rec.Detail, reply = "fault of the gate", nil
+		}
+		w.c.Record(rec)
+	}()
+	if f := w.query.parse(msg); f != nil {
+		rec.Host, rec.Detail = w.host(), f.detail
+		if f.silent {
+			return nil
+		}
+		return w.pack(f.rcode, nil)
+	}
+	rcode := w.judge(&rec)
+	var rr dns.RR
+	switch {
+	case rcode == dns.RcodeSuccess && w.query.question.Qtype == dns.TypeA:
+		w.a.Hdr.Name = w.query.question.Name
+		rr = &w.a
+	case rcode == dns.RcodeSuccess || rcode == dns.RcodeNameError:
+		rr = &w.soa
+	}
+	return w.pack(rcode, rr)
+}
+
+// judge decides a well-formed query, completes its record and returns the
+// response code.
+func (w *answerer) judge(rec *firewall.Record) int {
+	q := &w.query.question
+	if fault := refusedKind(q); fault != "" {
+		rec.Host, rec.Detail = w.host(), fault
+		return dns.RcodeRefused
+	}
+	rec.Detail = typeText(q.Qtype)
+	name, err := firewall.ParseName(q.Name)
+	if err != nil {
+		rec.Host, rec.Reason = w.host(), firewall.ReasonBadName
+		rec.Detail += ": " + err.Error()
+		if q.Name == "." {
+			// To deny the root would deny every name below it; RFC 8020.
+			return dns.RcodeRefused
+		}
+		return dns.RcodeNameError
+	}
+	d := w.c.Policy.DecideDNS(name)
+	rec.Host, rec.Verdict, rec.Reason, rec.Rule, rec.Line = name.String(), d.Verdict, d.Reason, d.Rule, d.Line
+	if !d.Allowed() {
+		if d.Detail != "" {
+			rec.Detail += ": " + d.Detail
+		}
+		return dns.RcodeNameError
+	}
+	return dns.RcodeSuccess
+}
+
+// refusedKind says why a question is refused whatever its name is, or "".
+func refusedKind(q *dns.Question) string {
+	switch {
+	case q.Qclass != dns.ClassINET:
+		return "class " + classText(q.Qclass)
+	case q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR:
+		return typeText(q.Qtype)
+	}
+	return ""
+}
+
+// host is the name that was asked for as a record of a refused query has it.
+func (w *answerer) host() string {
+	if !w.query.hasQuestion {
+		return ""
+	}
+	if name, err := firewall.ParseName(w.query.question.Name); err == nil {
+		return name.String()
+	}
+	// The presentation form is printable ASCII: what is not is \DDD in it (RFC
+	// 4343, section 2.1), so that it only has to be cut.
+	host := w.query.question.Name
+	if len(host) > 1 {
+		host = strings.TrimSuffix(host, ".")
+	}
+	if len(host) > maxHost {
+		host = host[:maxHost-3] + "..."
+	}
+	return host
+}
+
+// pack builds the reply to the query: rr is the answer if it is an A record,
+// else it goes into the section of authority.
+func (w *answerer) pack(rcode int, rr dns.RR) []byte {
+	q, m := &w.query, &w.reply
+	*m = dns.Msg{MsgHdr: dns.MsgHdr{
+		Id: q.id, Response: true, Opcode: q.opcode, Rcode: rcode,
+		Authoritative:    rcode == dns.RcodeSuccess || rcode == dns.RcodeNameError,
+		RecursionDesired: q.bits&bitRecursionDesired != 0,
+		// Stub resolvers take a server without recursion for a broken one.
+		RecursionAvailable: true,
+		CheckingDisabled:   q.bits&bitCheckingDisabled != 0,
+	}}
+	if q.hasQuestion {
+		w.question[0] = q.question
+		m.Question = w.question[:]
+		m.Compress = len(q.question.Name) >= compressFrom
+	}
+	if rr != nil {
+		w.section[0] = rr
+		if rr == dns.RR(&w.a) {
+			m.Answer = w.section[:]
+		} else {
+			m.Ns = w.section[:]
+		}
+	}
+	if q.edns {
+		w.opt = dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
+		w.opt.SetUDPSize(maxReply)
+		if q.do {
+			w.opt.SetDo()
+		}
+		w.extra[0] = &w.opt
+		m.Extra = w.extra[:]
+	}
+	return w.finish()
+}
+
+// finish packs the reply into the buffer.
+func (w *answerer) finish() []byte {
+	out, err := w.reply.PackBuffer(w.buf[2:])
+	if err != nil || len(out) > maxReply {
+		w.c.Log.Error("dnsgate: cannot pack a reply", "len", len(out), "err", err)
+		return nil
+	}
+	if &out[0] != &w.buf[2] {
+		copy(w.buf[2:], out) // the packer found its estimate too long for the buffer
+	}
+	return w.buf[:2+len(out)]
+}

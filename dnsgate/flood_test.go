@@ -1,0 +1,137 @@
+package dnsgate
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"sallyport/firewall"
+)
+
+// A client from outside the prefix gets nothing and is recorded, and its flood
+// costs the cell's own clients nothing.
+func TestForeignClient(t *testing.T) {
+	g := serve(t, Server{Policy: policy(t, "open"), Prefix: netip.MustParsePrefix("127.9.9.0/28"), Rate: 1, Burst: 2})
+	msg := pack(t, question("allowed.example.", dns.TypeA))
+
+	stranger := g.dial(t, "udp4") // from 127.0.0.1
+	for range 50 {
+		if _, err := stranger.Write(msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := g.waitFor(t, "the stranger", func(r firewall.Record) bool { return r.Reason == firewall.ReasonForeignClient })
+	if r.Verdict != firewall.Deny || r.Client.Addr() != netip.MustParseAddr("127.0.0.1") {
+		t.Errorf("record %+v", r)
+	}
+	stranger.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if _, err := stranger.Read(make([]byte, 512)); err == nil {
+		t.Error("a stranger got an answer")
+	}
+	tcp := g.dial(t, "tcp4")
+	if _, err := tcp.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read as a stranger: %v, want a closed connection", err)
+	}
+
+	from := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv4(127, 9, 9, 3)}}
+	own, err := from.Dial("udp4", g.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	own.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := own.Write(msg); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 512)
+	n, err := own.Read(buf)
+	if err != nil {
+		t.Fatalf("control: the cell's own client: %v", err)
+	}
+	m := new(dns.Msg)
+	if err := m.Unpack(buf[:n]); err != nil {
+		t.Fatal(err)
+	}
+	wantA(t, m, "allowed.example.")
+	if err := g.stop(); err != nil {
+		t.Fatal(err)
+	}
+	// 51 events of one stranger: a record at once, one at the end, and one a
+	// second between them on a slow machine.
+	if n := len(g.take()); n > 10 {
+		t.Errorf("%d records of one stranger's flood", n)
+	}
+}
+
+// A flood is limited and counted; another cell does not notice.
+func TestFlood(t *testing.T) {
+	const burst, sent = 20, 500
+	g := serve(t, Server{Policy: policy(t, "strict"), Rate: 0.001, Burst: burst})
+	other := serve(t, Server{Policy: policy(t, "strict")})
+	msg := pack(t, question("allowed.example.", dns.TypeA))
+	c := g.dial(t, "udp4")
+	for range sent {
+		if _, err := c.Write(msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.waitFor(t, "the limit", func(r firewall.Record) bool { return r.Reason == firewall.ReasonLimit })
+	other.alive(t)
+
+	// The rate counts TCP too: the connection is closed.
+	if m, err := exchange(g.dial(t, "tcp4"), msg); err == nil {
+		t.Errorf("answered over TCP beyond the rate: %v", m)
+	}
+	if err := g.stop(); err != nil {
+		t.Fatal(err)
+	}
+	allowed, limited, lines := 0, 0, 0
+	for _, r := range g.take() {
+		switch r.Reason {
+		case firewall.ReasonListed:
+			allowed++
+		case firewall.ReasonLimit:
+			var n int
+			fmt.Sscan(r.Detail, &n)
+			limited += n
+			lines++
+		default:
+			t.Errorf("record %+v", r)
+		}
+	}
+	if allowed > burst+1 || allowed == 0 {
+		t.Errorf("%d queries answered, want 1 to %d", allowed, burst+1)
+	}
+	// The kernel may drop packets of a flood before the gate reads them.
+	if limited == 0 || allowed+limited > sent+1 {
+		t.Errorf("%d answered and %d dropped of %d", allowed, limited, sent+1)
+	}
+	if lines > 20 {
+		t.Errorf("%d lines about one flood", lines)
+	}
+}
+
+// A tally makes the first record at once, one a second from then on, and loses none.
+func TestTally(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var details []string
+		tl := &tally{reason: firewall.ReasonLimit, what: "dropped", record: func(r firewall.Record) { details = append(details, r.Detail) }}
+		for range 25 {
+			tl.add(netip.AddrPort{})
+			time.Sleep(100 * time.Millisecond)
+		}
+		tl.flush()
+		tl.flush()
+		if got, want := strings.Join(details, "; "), "1 dropped; 10 dropped; 10 dropped; 4 dropped"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
