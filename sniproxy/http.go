@@ -1,0 +1,213 @@
+package sniproxy
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// requestIdle is how long a client may keep a connection open between requests.
+const requestIdle = 60 * time.Second
+
+// An httpConn is one client's connection to port 80, and the upstream that its
+// last request went to.
+type httpConn struct {
+	v      *service
+	client *net.TCPConn
+	br     *bufio.Reader
+	up     *upstream // nil if none
+}
+
+// serveHTTP forwards the requests of one connection, one after the other.
+func serveHTTP(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) {
+	h := &httpConn{v: v, client: client, br: bufio.NewReaderSize(client, headBytes)}
+	defer h.hangUp()
+	if keepOpen(client) != nil {
+		return // the connection is closed already
+	}
+	for first := true; h.serveRequest(ctx, rec, first); first = false {
+	}
+}
+
+// serveRequest reads, judges and forwards one request; more means that another
+// may follow. The deadline for its head is absolute, and for the first one it
+// begins with the connection.
+func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first bool) (more bool) {
+	timeout := h.v.helloTimeout()
+	if first {
+		_ = h.client.SetDeadline(rec.Time.Add(timeout)) // the read below fails if this did
+	} else {
+		_ = h.client.SetDeadline(time.Now().Add(requestIdle))
+	}
+	if _, err := h.br.Peek(1); err != nil {
+		if first {
+			h.v.finish(&rec, readFault(err, 0, "request", firewall.ReasonBadRequest))
+		}
+		return false
+	}
+	if !first {
+		rec.Time = time.Now()
+		_ = h.client.SetDeadline(rec.Time.Add(timeout))
+	}
+	req, r := h.readRequest(&rec)
+	if r != nil {
+		return h.refuse(req, &rec, r)
+	}
+	d := h.v.Policy.Decide(req.host, portHTTP)
+	judged(&rec, d)
+	if !d.Allowed() {
+		return h.refuse(req, &rec, &refusal{reason: d.Reason, detail: d.Detail, status: http.StatusForbidden})
+	}
+	_ = h.client.SetDeadline(time.Time{})
+	return h.forward(ctx, req, d, &rec)
+}
+
+func (h *httpConn) readRequest(rec *firewall.Record) (*request, *refusal) {
+	in := newHeadBuffer(h.v.Server)
+	defer in.free()
+	if r := readHead(h.br, in); r != nil {
+		return &request{}, r
+	}
+	req, r := parseRequest(in.b)
+	rec.Host = req.shownHost
+	return req, r
+}
+
+// forward sends a request that is allowed and relays the response. A connection
+// that stood idle may be dead without a sign: then, and only where nothing came
+// back and a repetition does no harm, the request gets a fresh one.
+func (h *httpConn) forward(ctx context.Context, req *request, d firewall.Decision, rec *firewall.Record) (more bool) {
+	reuse := h.up != nil && h.up.name == req.host && req.repeatable()
+	for ; ; reuse = false {
+		if !reuse {
+			if r := h.reach(ctx, req, d); r != nil {
+				return h.refuse(req, rec, r)
+			}
+		}
+		rec.Upstream = h.up.addr
+		up, sent, received := h.up, h.up.sent, h.up.received
+		more, r, again := h.exchange(req, reuse)
+		rec.BytesUp += up.sent - sent
+		rec.BytesDown += up.received - received
+		switch {
+		case again && ctx.Err() == nil:
+			continue
+		case ctx.Err() != nil:
+			rec.Detail = "cut by the gate"
+		case r != nil && r.reason != "":
+			return h.refuse(req, rec, r)
+		case r != nil:
+			rec.Detail = r.detail
+		}
+		h.v.finish(rec, nil)
+		if r != nil {
+			h.answer(req, r)
+		}
+		return more
+	}
+}
+
+// reach connects to the host of a request.
+func (h *httpConn) reach(ctx context.Context, req *request, d firewall.Decision) *refusal {
+	h.hangUp()
+	conn, addr, r := h.v.connect(ctx, req.host, portHTTP, d)
+	if r != nil {
+		return r
+	}
+	h.v.track(conn)
+	h.up = newUpstream(req.host, addr, conn)
+	return nil
+}
+
+func (h *httpConn) hangUp() {
+	if h.up != nil {
+		h.v.drop(h.up.conn)
+		h.up = nil
+	}
+}
+
+// exchange sends one request over the upstream and relays its response. A
+// refusal without a reason is a fault of the upstream, which the client is told
+// about; again asks for a repetition over a fresh connection.
+func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, again bool) {
+	before := h.up.received
+	if req.expect && req.framed {
+		if _, err := io.WriteString(h.client, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return false, nil, false
+		}
+	}
+	_, writeErr := h.up.Write(req.appendHead(nil))
+	s := startSender(h, req)
+	resp, err := h.up.response(req.method, h.interim)
+	if err != nil {
+		s.stop()
+		silent := h.up.received == before
+		h.hangUp()
+		switch {
+		case s.fault != nil:
+			return false, s.fault, false
+		case s.gone:
+			return false, &refusal{detail: "the client went away"}, false
+		case reused && silent:
+			return false, nil, true
+		}
+		return false, &refusal{detail: firewall.Escape(cmp.Or(writeErr, err).Error(), 200), status: http.StatusBadGateway}, false
+	}
+	last := !s.finished() || req.close
+	err = h.relayResponse(req, resp, last)
+	s.stop()
+	if !req.repeatable() || resp.Close || err != nil || h.up.br.Buffered() > 0 {
+		h.hangUp()
+	}
+	switch {
+	case err != nil:
+		reset(h.client) // the client must not take the part for the whole
+		return false, &refusal{detail: firewall.Escape(err.Error(), 200)}, false
+	case last:
+		lastWords(h.client, nil)
+	}
+	return !last, nil, false
+}
+
+func (h *httpConn) interim(resp *http.Response) error {
+	return writeHead(h.client, resp, "")
+}
+
+// refuse records a refusal, tells the client and ends the connection: after a
+// request that was not carried out, where the next one begins is not certain.
+func (h *httpConn) refuse(req *request, rec *firewall.Record, r *refusal) (more bool) {
+	h.v.finish(rec, r)
+	h.answer(req, r)
+	return false
+}
+
+// answer sends the response of the gate itself, and closes.
+func (h *httpConn) answer(req *request, r *refusal) {
+	if r.status == 0 {
+		return
+	}
+	what := "could not forward the request"
+	if r.reason != "" {
+		what = "refused the request: " + string(r.reason)
+	}
+	body := fmt.Sprintf("sallyport: the policy gate %s\nhost: %s\n", what, req.shownHost)
+	if r.detail != "" {
+		body += "detail: " + r.detail + "\n"
+	}
+	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"+
+		"Content-Length: %d\r\nConnection: close\r\n", r.status, http.StatusText(r.status), len(body))
+	if r.status == http.StatusMethodNotAllowed {
+		head += "Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
+	}
+	if req.method == http.MethodHead {
+		body = ""
+	}
+	lastWords(h.client, []byte(head+"\r\n"+body))
+}

@@ -1,0 +1,303 @@
+package sniproxy
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"sallyport/firewall"
+)
+
+// The caps on a request head; beyond them a request is answered with 431.
+const (
+	maxHead   = 64 << 10
+	maxFields = 128
+	maxMethod = 32
+)
+
+// chunked is the length of a body that comes in chunks.
+const chunked = -1
+
+// A request is one HTTP/1.1 request head, read so strictly that no other reader
+// can take it for something else, and ready to be written anew: what goes
+// upstream is never the client's own bytes.
+type request struct {
+	method, target string
+	host           firewall.Name
+	shownHost      string  // the Host field escaped, also where it was refused
+	fields         []field // those that are passed on, in order
+	length         int64   // of the body in bytes, or chunked
+	framed         bool    // the client gave a length, be it 0
+	close          bool    // the client wants no further request
+	expect         bool    // the client waits for 100 Continue
+}
+
+type field struct{ name, value string }
+
+// readHead reads lines up to the empty one into in.b. first is whether nothing
+// has been read for this head yet.
+func readHead(br *bufio.Reader, in *headBuffer) *refusal {
+	if b, err := br.Peek(1); err == nil && !isToken(b[0]) {
+		return notHTTP(b[0])
+	}
+	for start := 0; ; {
+		line, err := br.ReadSlice('\n')
+		for len(in.b)+len(line) > cap(in.b) {
+			if r := in.grow(maxHead); r != nil {
+				return r
+			}
+		}
+		in.b = append(in.b, line...)
+		switch {
+		case err == bufio.ErrBufferFull:
+			continue
+		case err != nil:
+			return readFault(err, len(in.b), "request head", firewall.ReasonBadRequest)
+		case !bytes.HasSuffix(in.b[start:], []byte("\r\n")):
+			return badRequest("a line that ends without a carriage return")
+		case len(in.b)-start == 2:
+			return nil
+		}
+		start = len(in.b)
+	}
+}
+
+// notHTTP refuses a connection that cannot be HTTP. It sends nothing: what the
+// client speaks is not known.
+func notHTTP(first byte) *refusal {
+	detail := fmt.Sprintf("not HTTP: the first byte is %#02x", first)
+	if first == recordHandshake {
+		detail = "TLS on the port of plain HTTP"
+	}
+	return &refusal{reason: firewall.ReasonBadRequest, detail: detail}
+}
+
+func badRequest(format string, args ...any) *refusal {
+	return &refusal{reason: firewall.ReasonBadRequest, detail: fmt.Sprintf(format, args...), status: 400}
+}
+
+// parseRequest reads a request head that ends in an empty line. It follows RFC
+// 9112 and takes none of the liberties that the RFC leaves to readers. The
+// request is there for its shownHost even where it is refused.
+func parseRequest(head []byte) (*request, *refusal) {
+	req := &request{}
+	line, rest, _ := strings.Cut(string(head), "\r\n")
+	r := req.parseLine(line)
+	if r != nil {
+		return req, r
+	}
+	var all []field
+	for {
+		line, rest, _ = strings.Cut(rest, "\r\n")
+		if line == "" {
+			break
+		}
+		f, r := parseField(line)
+		if r != nil {
+			return req, r
+		}
+		if all = append(all, f); len(all) > maxFields {
+			return req, &refusal{reason: firewall.ReasonLimit, detail: "too many fields", status: 431}
+		}
+	}
+	if r := req.parseHost(all); r != nil {
+		return req, r
+	}
+	if r := req.parseFraming(all); r != nil {
+		return req, r
+	}
+	return req, req.pick(all)
+}
+
+// parseLine reads the request line. Only the origin form is taken: the gate is
+// no proxy that a client is configured to use.
+func (req *request) parseLine(line string) *refusal {
+	method, rest, ok := strings.Cut(line, " ")
+	target, version, ok2 := strings.Cut(rest, " ")
+	switch {
+	case !ok || !ok2 || !allToken(method) || len(method) > maxMethod:
+		return badRequest("malformed request line")
+	case method == "PRI":
+		return badRequest("HTTP/2 without TLS")
+	case version != "HTTP/1.1":
+		return badRequest("not HTTP/1.1")
+	case method == "CONNECT" || method == "TRACE":
+		return &refusal{reason: firewall.ReasonBadRequest, detail: "the method " + method, status: 405}
+	case !strings.HasPrefix(target, "/"):
+		return badRequest("the request target is not a path")
+	}
+	for i := range len(target) {
+		if c := target[i]; c <= ' ' || c >= 0x7f || c == '#' {
+			return badRequest("the byte %#02x in the request target", c)
+		}
+	}
+	req.method, req.target = method, target
+	return nil
+}
+
+func parseField(line string) (field, *refusal) {
+	name, value, ok := strings.Cut(line, ":")
+	switch {
+	case line[0] == ' ' || line[0] == '\t':
+		return field{}, badRequest("a folded field")
+	case !ok || !allToken(name):
+		return field{}, badRequest("a malformed field name")
+	}
+	value = strings.Trim(value, " \t")
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return field{}, badRequest("the byte %#02x in a field", c)
+		}
+	}
+	return field{name, value}, nil
+}
+
+// parseHost wants exactly one Host field with a name and at most the port 80.
+func (req *request) parseHost(all []field) *refusal {
+	values := valuesOf(all, "host")
+	if len(values) != 1 {
+		return badRequest("%d Host fields", len(values))
+	}
+	req.shownHost = firewall.Escape(values[0], maxShownHost)
+	host, port, hasPort := strings.Cut(values[0], ":")
+	if hasPort && port != "80" && allDigits(port) {
+		return badRequest("a Host with another port than 80")
+	}
+	if hasPort && port != "80" {
+		host = values[0] // no port: perhaps an IPv6 literal, and no name
+	}
+	var err error
+	if req.host, err = firewall.ParseName(host); err != nil {
+		return &refusal{reason: firewall.ReasonBadName, detail: err.Error(), status: 400}
+	}
+	req.shownHost = req.host.String()
+	return nil
+}
+
+// parseFraming says where the body ends, in the one way on which all readers
+// agree (RFC 9112, section 6.3).
+func (req *request) parseFraming(all []field) *refusal {
+	lengths, codings := valuesOf(all, "content-length"), valuesOf(all, "transfer-encoding")
+	req.framed = len(lengths)+len(codings) > 0
+	switch {
+	case len(lengths)+len(codings) > 1:
+		return badRequest("%d Content-Length and %d Transfer-Encoding fields", len(lengths), len(codings))
+	case len(codings) == 1 && !strings.EqualFold(codings[0], "chunked"):
+		return badRequest("a transfer coding other than chunked")
+	case len(codings) == 1:
+		req.length = chunked
+	case len(lengths) == 1:
+		n, err := strconv.ParseInt(lengths[0], 10, 64)
+		if err != nil || !allDigits(lengths[0]) {
+			return badRequest("a malformed Content-Length")
+		}
+		req.length = n
+	}
+	return nil
+}
+
+// pick keeps the fields that are passed on and heeds those that are for the gate.
+func (req *request) pick(all []field) *refusal {
+	nominated := make(map[string]bool)
+	for _, v := range valuesOf(all, "connection") {
+		for token := range strings.SplitSeq(v, ",") {
+			nominated[strings.ToLower(strings.Trim(token, " \t"))] = true
+		}
+	}
+	req.close = nominated["close"]
+	for _, f := range all {
+		name := strings.ToLower(f.name)
+		kin := strings.ReplaceAll(name, "_", "-") // some servers read the one as the other
+		switch {
+		case kin != name && ours[kin]:
+			return badRequest("the field %s", firewall.Escape(f.name, maxShownHost))
+		case name == "upgrade":
+			return badRequest("an upgrade to another protocol")
+		case name == "expect" && !strings.EqualFold(f.value, "100-continue"):
+			return &refusal{reason: firewall.ReasonBadRequest, detail: "an unknown expectation", status: 417}
+		case name == "expect":
+			req.expect = true
+		case ours[name] || nominated[name] || isForwarding(kin):
+		default:
+			req.fields = append(req.fields, f)
+		}
+	}
+	return nil
+}
+
+// ours are the fields that concern one connection only, and those that the gate
+// writes itself.
+var ours = map[string]bool{
+	"connection": true, "content-length": true, "expect": true, "host": true, "http2-settings": true,
+	"keep-alive": true, "proxy-authenticate": true, "proxy-authorization": true, "proxy-connection": true,
+	"te": true, "trailer": true, "transfer-encoding": true, "upgrade": true,
+}
+
+// isForwarding reports whether a field claims to come from a proxy: servers
+// take from such fields who asked, or for which host.
+func isForwarding(name string) bool {
+	switch name {
+	case "forwarded", "via", "x-forwarded", "x-real-ip", "x-host", "x-http-host-override", "x-rewrite-url",
+		"client-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip", "fastly-client-ip":
+		return true
+	}
+	return strings.HasPrefix(name, "x-forwarded-") || strings.HasPrefix(name, "x-original-")
+}
+
+// repeatable reports whether sending the request twice is the same as sending it
+// once, and no byte of it could be taken for another request.
+func (req *request) repeatable() bool {
+	return !req.framed && (req.method == "GET" || req.method == "HEAD" || req.method == "OPTIONS")
+}
+
+// appendHead writes the head that goes upstream. A connection that carries a
+// body is told to carry nothing after it, so that a server which disagrees about
+// the body's end finds no second request behind it.
+func (req *request) appendHead(b []byte) []byte {
+	b = append(b, req.method+" "+req.target+" HTTP/1.1\r\nHost: "+req.host.String()+"\r\n"...)
+	for _, f := range req.fields {
+		b = append(b, f.name+": "+f.value+"\r\n"...)
+	}
+	switch {
+	case req.length == chunked:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	case req.framed:
+		b = strconv.AppendInt(append(b, "Content-Length: "...), req.length, 10)
+		b = append(b, "\r\n"...)
+	}
+	if !req.repeatable() {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	return append(b, "\r\n"...)
+}
+
+// valuesOf gives the values of all fields of that lower-case name.
+func valuesOf(all []field, name string) (values []string) {
+	for _, f := range all {
+		if len(f.name) == len(name) && strings.EqualFold(f.name, name) {
+			values = append(values, f.value)
+		}
+	}
+	return values
+}
+
+// isToken reports whether c may stand in a method or field name (RFC 9110,
+// section 5.6.2).
+func isToken(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+func allToken(s string) bool {
+	for i := range len(s) {
+		if !isToken(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func allDigits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}

@@ -1,0 +1,179 @@
+package sniproxy
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http/httputil"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// bodyIdle is how long a client may pause inside a request body.
+const bodyIdle = 60 * time.Second
+
+// past is a deadline that ends a read at once.
+var past = time.Unix(1, 0)
+
+// A sender is the client's side of an exchange while the response is read: it
+// sends the request body upstream, then watches whether the client goes away.
+type sender struct {
+	h    *httpConn
+	sent chan struct{} // closed when the body is sent, or cannot be
+	done chan struct{}
+
+	// Set before sent is closed.
+	complete bool
+	fault    *refusal // what was wrong with the client's body
+	gone     bool     // set before done is closed: the client is gone
+
+	mu       sync.Mutex // guards stopping and the client's read deadline
+	stopping bool
+}
+
+func startSender(h *httpConn, req *request) *sender {
+	s := &sender{h: h, sent: make(chan struct{}), done: make(chan struct{})}
+	up := h.up
+	go func() {
+		defer close(s.done)
+		s.complete, s.fault = s.sendBody(req, up)
+		if s.fault != nil {
+			reset(up.conn) // an upstream must not take the part for the whole
+		}
+		close(s.sent)
+		if s.complete && s.clientGone() {
+			s.gone = true
+			reset(up.conn)
+		}
+	}()
+	return s
+}
+
+// finished reports whether the whole body was sent. An upstream may answer
+// before; a moment's grace tells that from a body whose end is on its way.
+func (s *sender) finished() bool {
+	select {
+	case <-s.sent:
+	case <-time.After(50 * time.Millisecond):
+		return false
+	}
+	return s.complete
+}
+
+// stop ends the sender and waits for it.
+func (s *sender) stop() {
+	s.mu.Lock()
+	s.stopping = true
+	_ = s.h.client.SetReadDeadline(past) // fails only where the connection is closed
+	s.mu.Unlock()
+	<-s.done
+}
+
+// deadline sets the client's read deadline unless the sender is to stop.
+func (s *sender) deadline(t time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopping {
+		_ = s.h.client.SetReadDeadline(t)
+	}
+}
+
+// clientGone waits until the client is gone, has sent more, or stop is called.
+// A half-closed client is not gone: it may wait for its response.
+func (s *sender) clientGone() bool {
+	s.deadline(time.Time{})
+	_, err := s.h.br.Peek(1)
+	switch {
+	case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
+		return false
+	case errors.Is(err, io.EOF):
+		return awaitFault(s.h.client)
+	}
+	return true
+}
+
+// sendBody copies the request body upstream, framed anew.
+func (s *sender) sendBody(req *request, up *upstream) (complete bool, fault *refusal) {
+	switch req.length {
+	case 0:
+		return true, nil
+	case chunked:
+		bw := bufio.NewWriter(up)
+		cw := httputil.NewChunkedWriter(bw)
+		complete, fault = s.copyBody(httputil.NewChunkedReader(s.h.br), func(p []byte) error {
+			if _, err := cw.Write(p); err != nil {
+				return err
+			}
+			return bw.Flush()
+		})
+		if !complete || fault != nil {
+			return complete, fault
+		}
+		if err := readTrailer(s.h.br); err != nil {
+			return false, bodyFault(err)
+		}
+		_, err := io.WriteString(up, "0\r\n\r\n")
+		return err == nil, nil
+	default:
+		body := &io.LimitedReader{R: s.h.br, N: req.length}
+		complete, fault = s.copyBody(body, func(p []byte) error { _, err := up.Write(p); return err })
+		if complete && body.N > 0 {
+			return false, bodyFault(io.ErrUnexpectedEOF)
+		}
+		return complete, fault
+	}
+}
+
+// copyBody copies as much as there is, whenever there is some. An upstream that
+// takes no more is no fault: its response may say why.
+func (s *sender) copyBody(body io.Reader, write func([]byte) error) (complete bool, fault *refusal) {
+	buf := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		s.deadline(time.Now().Add(bodyIdle))
+		n, err := body.Read(*buf)
+		if n > 0 {
+			if err := write((*buf)[:n]); err != nil {
+				return false, nil
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return true, nil
+		case err != nil:
+			return false, bodyFault(err)
+		}
+	}
+}
+
+func bodyFault(err error) *refusal {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &refusal{reason: firewall.ReasonLimit, detail: "the request body did not go on in time", status: 408}
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
+		return &refusal{reason: firewall.ReasonBadRequest, detail: "closed inside the request body"}
+	}
+	return badRequest("malformed chunks: %s", firewall.Escape(err.Error(), maxShownHost))
+}
+
+// readTrailer drops the trailer fields of a chunked body (RFC 9112, section
+// 7.1.2), up to and with the empty line.
+func readTrailer(br *bufio.Reader) error {
+	for size := 0; size < headBytes; {
+		line, err := br.ReadSlice('\n')
+		switch {
+		case err != nil:
+			return err
+		case string(line) == "\r\n":
+			return nil
+		case !strings.HasSuffix(string(line), "\r\n"):
+			return errors.New("a line that ends without a carriage return")
+		}
+		size += len(line)
+	}
+	return errors.New("too long a trailer")
+}

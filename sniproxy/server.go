@@ -1,0 +1,279 @@
+// Package sniproxy is the way out of one cell: a tunnel for TLS that is judged
+// by the server name in the ClientHello, and a forwarder for plain HTTP that
+// judges every request. Neither holds a key or looks inside TLS.
+//
+// For each TLS connection (ServeTLS) and each HTTP request (ServeHTTP1) a Server
+// asks its policy about the name, resolves the name, has every address of the
+// answer judged, dials the very address that was judged and leaves exactly one
+// decision record. Whatever it cannot read with certainty it refuses: a refused
+// name is never looked up, and nothing that a client sent leaves before the
+// verdict.
+//
+// What the name in a ClientHello cannot show stays a residual: a client may ask
+// an allowed server for another host inside the encrypted stream, which matters
+// where one address serves many tenants. An encrypted ClientHello would hide the
+// name altogether, so it is refused unless the policy passes it. Real and GREASE
+// ones are made to look the same (RFC 9849, section 6.2), so both are refused;
+// a browser that sends GREASE needs a policy with `ech: pass`.
+//
+// The caller makes the listeners:
+//
+//	s := &sniproxy.Server{Policy: policy, Prefix: cell, Resolver: resolver, Record: ledger.Add}
+//	err := s.ServeTLS(ctx, listener) // returns when ctx ends and every tunnel is cut
+package sniproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// The ports that the two services stand for, whatever port their listener has:
+// names are judged for them and upstreams are dialled on them.
+const (
+	portTLS  = 443
+	portHTTP = 80
+)
+
+// The defaults of a Server.
+const (
+	defaultHelloTimeout = 10 * time.Second
+	defaultMaxConns     = 512
+)
+
+// lingerTime bounds how long a refused connection is kept so that its last
+// words are not lost to a reset.
+const lingerTime = 500 * time.Millisecond
+
+// A Resolver finds the addresses of a fully qualified name. An error, also a
+// partial one, means that the name is not dialled. An answer that leads to a
+// name which must not be followed is a *RefusedAnswerError.
+type Resolver interface {
+	Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error)
+}
+
+// A Server forwards the TLS connections and HTTP requests of one cell. Its
+// fields must not change once it serves. The zero value serves nothing.
+type Server struct {
+	// Policy judges names; nil denies everything.
+	Policy *firewall.Policy
+	// Prefix is the cell's subnet: clients outside it are refused, and the zero
+	// Prefix holds nobody.
+	Prefix netip.Prefix
+	// Resolver looks up allowed names. Required.
+	Resolver Resolver
+	// Dial connects to an address that has been judged; if nil, a plain dialer
+	// with TCP keep-alive. An own one should set keep-alive too: it is what ends
+	// a tunnel whose peer has vanished.
+	Dial func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error)
+	// Record gets one decision for each TLS connection and HTTP request, without
+	// the fields Run, Cell, Policy and Digest. It is called from many goroutines.
+	// The record of a refusal comes before the client learns of it; that of a
+	// tunnel or request comes when it ends, and all come before Serve returns.
+	// Required.
+	Record func(firewall.Record)
+	// Log gets faults of the gate, never decisions; if nil, nothing is logged.
+	Log *slog.Logger
+	// HelloTimeout is how long a client may take from its connection to the end
+	// of its ClientHello, or over one HTTP request head; 0 means 10 s.
+	HelloTimeout time.Duration
+	// MaxConns bounds the connections that are open at once over both services;
+	// further ones are closed. 0 means 512.
+	MaxConns int
+
+	open atomic.Int64 // connections now
+	held atomic.Int64 // bytes that hellos and heads hold now; see reserve
+}
+
+// ServeTLS tunnels the connections that ln accepts to port 443 of the host that
+// each ClientHello names. When ctx ends it closes ln, cuts every connection,
+// waits for all that it started and returns nil; an error means that the
+// listener failed.
+func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
+	return s.serve(ctx, ln, &service{Server: s, kind: firewall.KindTLS, port: portTLS, handle: serveTLS})
+}
+
+// ServeHTTP1 forwards the HTTP/1.1 requests of the connections that ln accepts
+// to port 80 of the host that each request names. It ends as ServeTLS does.
+func (s *Server) ServeHTTP1(ctx context.Context, ln net.Listener) error {
+	return s.serve(ctx, ln, &service{Server: s, kind: firewall.KindHTTP, port: portHTTP, handle: serveHTTP})
+}
+
+// A service is one of the two at work: its kind of connection and those that
+// are open.
+type service struct {
+	*Server
+	kind   firewall.Kind
+	port   uint16
+	handle func(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record)
+
+	mu    sync.Mutex // guards conns and ended
+	conns map[*net.TCPConn]struct{}
+	ended bool
+}
+
+func (s *Server) serve(parent context.Context, ln net.Listener, v *service) error {
+	defer ln.Close()
+	if s.Resolver == nil || s.Record == nil {
+		return errors.New("sniproxy: a server needs a resolver and a recorder")
+	}
+	ctx, cancel := context.WithCancel(parent)
+	v.conns = make(map[*net.TCPConn]struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		<-ctx.Done()
+		ln.Close()
+		v.cut()
+	})
+	err := v.accept(ctx, ln, &wg)
+	cancel()
+	wg.Wait()
+	if parent.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// accept admits connections until the listener fails for good.
+func (v *service) accept(ctx context.Context, ln net.Listener, wg *sync.WaitGroup) error {
+	const longest = time.Second
+	pause := 5 * time.Millisecond
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return fmt.Errorf("accepting %s connections: %w", v.kind, err)
+			}
+			// Out of descriptors, or a peer that gave up: neither ends the service.
+			v.warn("accepting failed, trying again", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, longest)
+			continue
+		}
+		pause = 5 * time.Millisecond
+		client, ok := c.(*net.TCPConn)
+		if !ok {
+			c.Close()
+			return fmt.Errorf("accepting %s connections: %T is not TCP", v.kind, c)
+		}
+		v.admit(ctx, client, wg)
+	}
+}
+
+// admit starts the handler of a connection that is the cell's own and within
+// the limit, and closes any other.
+func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitGroup) {
+	rec := firewall.Record{Time: time.Now(), Kind: v.kind, Port: v.port, Verdict: firewall.Deny}
+	rec.Client = addrPort(client.RemoteAddr())
+	if !v.Prefix.Contains(rec.Client.Addr()) {
+		v.finish(&rec, &refusal{reason: firewall.ReasonForeignClient, detail: "the client is outside the cell"})
+		reset(client)
+		return
+	}
+	limit := int64(v.MaxConns)
+	if limit <= 0 {
+		limit = defaultMaxConns
+	}
+	if v.open.Add(1) > limit {
+		v.open.Add(-1)
+		v.finish(&rec, &refusal{reason: firewall.ReasonLimit, detail: fmt.Sprintf("more than %d connections at once", limit)})
+		client.Close()
+		return
+	}
+	v.track(client)
+	wg.Go(func() {
+		defer v.open.Add(-1)
+		defer v.drop(client)
+		// What one cell sends must not end the gate of all the others.
+		defer func() {
+			if p := recover(); p != nil {
+				v.warn("a connection's handler panicked", fmt.Errorf("%v\n%s", p, debug.Stack()))
+			}
+		}()
+		v.handle(v, ctx, client, rec)
+	})
+}
+
+// track makes c one that cut closes, and closes it at once if cut was called.
+func (v *service) track(c *net.TCPConn) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended {
+		reset(c)
+		return
+	}
+	v.conns[c] = struct{}{}
+}
+
+// drop closes c and forgets it.
+func (v *service) drop(c *net.TCPConn) {
+	c.Close()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.conns, c)
+}
+
+// cut resets every tracked connection, now and from now on.
+func (v *service) cut() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.ended = true
+	for c := range v.conns {
+		reset(c)
+	}
+}
+
+// reset closes c so that nothing of what is still queued is delivered and the
+// peer sees a cut rather than an end.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0) // fails only on a connection that is closed already
+	c.Close()
+}
+
+// finish completes a record and delivers it; r is nil where nothing was refused.
+func (v *service) finish(rec *firewall.Record, r *refusal) {
+	if r != nil {
+		rec.Verdict, rec.Reason, rec.Detail = firewall.Deny, r.reason, r.detail
+	}
+	rec.DurationMS = time.Since(rec.Time).Milliseconds()
+	v.Record(*rec)
+}
+
+// judged notes in a record what the policy said.
+func judged(rec *firewall.Record, d firewall.Decision) {
+	rec.Verdict, rec.Reason, rec.Rule, rec.Line, rec.Detail = d.Verdict, d.Reason, d.Rule, d.Line, d.Detail
+}
+
+func (v *service) warn(msg string, err error) {
+	if v.Log != nil {
+		v.Log.Warn(msg, "service", v.kind, "error", err)
+	}
+}
+
+func (s *Server) helloTimeout() time.Duration {
+	if s.HelloTimeout > 0 {
+		return s.HelloTimeout
+	}
+	return defaultHelloTimeout
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := t.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}

@@ -1,0 +1,102 @@
+package sniproxy
+
+import (
+	"context"
+	"net"
+
+	"sallyport/firewall"
+)
+
+// maxShownHost bounds, in bytes, how much of a bad host name a record shows.
+const maxShownHost = 100
+
+// serveTLS reads the hello of one connection, judges it and, where it is
+// allowed, tunnels the connection to the host that it names.
+func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) {
+	in := newHeadBuffer(v.Server)
+	defer in.free()
+	d, name, r := v.judgeHello(client, in, &rec)
+	var up *net.TCPConn
+	if r == nil {
+		up, rec.Upstream, r = v.connect(ctx, name, portTLS, d)
+	}
+	if r != nil {
+		v.finish(&rec, r)
+		if r.alert != 0 {
+			lastWords(client, r.alert.record())
+		}
+		return
+	}
+	v.track(up)
+	defer v.drop(up)
+	n, err := up.Write(in.b)
+	rec.BytesUp = int64(n)
+	in.free() // a tunnel may live for hours
+	if err == nil {
+		sent, received := relay(client, up)
+		rec.BytesUp += sent
+		rec.BytesDown = received
+	}
+	if ctx.Err() != nil {
+		rec.Detail = "cut by the gate"
+	}
+	v.finish(&rec, nil)
+}
+
+// judgeHello reads a hello and asks the policy about the name in it.
+func (v *service) judgeHello(client *net.TCPConn, in *headBuffer, rec *firewall.Record) (firewall.Decision, firewall.Name, *refusal) {
+	h, r := v.readHello(client, in, rec)
+	if r != nil {
+		return firewall.Decision{}, firewall.Name{}, r
+	}
+	if h.name == nil {
+		return firewall.Decision{}, firewall.Name{}, &refusal{reason: firewall.ReasonNoSNI,
+			detail: "the hello names no host", alert: alertMissingExtension}
+	}
+	rec.Host = firewall.Escape(string(h.name), maxShownHost)
+	name, r := hostName(h.name)
+	if r != nil {
+		return firewall.Decision{}, firewall.Name{}, r
+	}
+	rec.Host = name.String()
+	d := v.Policy.Decide(name, portTLS)
+	judged(rec, d)
+	switch {
+	case !d.Allowed():
+		return d, name, &refusal{reason: d.Reason, detail: d.Detail, alert: alertAccessDenied}
+	case h.ech && !v.Policy.PassECH():
+		return d, name, &refusal{reason: firewall.ReasonECH,
+			detail: "an encrypted ClientHello, or GREASE that looks like one", alert: alertAccessDenied}
+	}
+	return d, name, nil
+}
+
+// readHello reads from client until its ClientHello is complete, or refused, or
+// late; all that came is in.b, also what follows the hello. The deadline is
+// absolute and ends with the hello.
+func (v *service) readHello(client *net.TCPConn, in *headBuffer, rec *firewall.Record) (hello, *refusal) {
+	if err := client.SetReadDeadline(rec.Time.Add(v.helloTimeout())); err != nil {
+		return hello{}, readFault(err, 0, "hello", firewall.ReasonBadHello)
+	}
+	var scan helloScanner
+	for {
+		n, err := client.Read(in.b[len(in.b):cap(in.b)])
+		in.b = in.b[:len(in.b)+n]
+		done, r := scan.scan(in.b)
+		switch {
+		case r != nil:
+			return hello{}, r
+		case done:
+			if err := keepOpen(client); err != nil {
+				return hello{}, readFault(err, len(in.b), "hello", firewall.ReasonBadHello)
+			}
+			return parseHello(scan.message(in.b))
+		case err != nil:
+			return hello{}, readFault(err, len(in.b), "hello", firewall.ReasonBadHello)
+		case len(in.b) == cap(in.b):
+			if r := in.grow(maxRawHello); r != nil {
+				return hello{}, r
+			}
+		}
+	}
+}
