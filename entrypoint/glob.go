@@ -1,0 +1,63 @@
+package entrypoint
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// checkGlob says whether g can be asked for: a doublestar pattern of names below
+// the working directory.
+func checkGlob(g string) error {
+	if !doublestar.ValidatePattern(g) || g == "" {
+		return fmt.Errorf("the artifact pattern %q is malformed", g)
+	}
+	if path.IsAbs(g) || path.Clean(g) != g || g == "." || g == ".." || strings.HasPrefix(g, "../") {
+		return fmt.Errorf("the artifact pattern %q does not stay below the working directory in its shortest form", g)
+	}
+	return nil
+}
+
+// globs are artifact patterns that checkGlob has passed.
+type globs []string
+
+// match says whether a file's name, relative to the working directory, was asked
+// for.
+func (gs globs) match(name string) bool {
+	for _, g := range gs {
+		if ok, _ := doublestar.Match(g, name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// below says whether something below the directory could match, so that a walk
+// does not enter what nobody asked for, and whether a pattern names that directory
+// outright rather than by "**".
+func (gs globs) below(dir string) (possible, outright bool) {
+	for _, g := range gs {
+		p, o := mayHold(strings.Split(g, "/"), strings.Split(dir, "/"))
+		possible, outright = possible || p, outright || o
+	}
+	return possible, outright
+}
+
+// mayHold compares a pattern with a directory step by step. An alternative may
+// hold slashes, so that what follows a brace could be anything.
+func mayHold(pattern, dir []string) (possible, outright bool) {
+	for i, step := range dir {
+		if i >= len(pattern)-1 {
+			return false, false // the pattern's last step is a file's name
+		}
+		if pattern[i] == "**" || strings.Contains(pattern[i], "{") {
+			return true, false
+		}
+		if ok, err := doublestar.Match(pattern[i], step); !ok || err != nil {
+			return false, false
+		}
+	}
+	return true, true
+}

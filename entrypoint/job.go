@@ -1,0 +1,332 @@
+package entrypoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	defaultGrace = 5 * time.Second
+	// maxErrorText bounds the bytes of Exit.Error.
+	maxErrorText = 4 << 10
+)
+
+// A job is one Job that PID 1 runs.
+type job struct {
+	p     *pid1
+	spec  Job
+	input *input
+
+	ctx    context.Context // ends when nothing more shall be done for the job
+	cancel context.CancelFunc
+
+	mu    sync.Mutex // guards what follows
+	pid   int        // 0 until the process runs
+	over  bool       // the process has ended
+	grace *time.Timer
+}
+
+func newJob(p *pid1, spec Job) *job {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &job{p: p, spec: spec, input: newInput(), ctx: ctx, cancel: cancel}
+}
+
+// run does all of the job and says how it ended. Afterwards no process of it is
+// left and nothing more of it is written.
+func (j *job) run() Exit {
+	defer j.cancel()
+	dir, err := j.prepare()
+	if err != nil {
+		return failed(err)
+	}
+	defer unix.Close(dir)
+	status, err := j.runProcess()
+	if err != nil {
+		return failed(err)
+	}
+	exit := describe(status)
+	if j.wantsArtifacts() {
+		skipped, err := sendArtifacts(j.ctx, dir, j.spec.Artifacts, j.spec.Limits, j.p)
+		exit.ArtifactsSkipped = skipped
+		if err != nil {
+			exit.Error = cut("send artifacts: " + err.Error())
+		}
+		j.p.write(FrameArtifact, nil) // a failure ends Main
+	}
+	return exit
+}
+
+func (j *job) wantsArtifacts() bool {
+	return len(j.spec.Artifacts) > 0 && j.spec.Limits.ArtifactBytes > 0 && j.spec.Limits.ArtifactFiles > 0
+}
+
+// prepare does what comes before the process and returns the opened working
+// directory, which the process cannot put another one in place of.
+func (j *job) prepare() (dir int, err error) {
+	if err := j.check(); err != nil {
+		return -1, err
+	}
+	for _, f := range j.spec.Files {
+		if err := writeFile(f.Path, f.Mode, f.Content); err != nil {
+			return -1, err
+		}
+	}
+	if len(j.spec.ExtraCA) > 0 {
+		if err := writeBundle(j.spec.ExtraCA); err != nil {
+			return -1, err
+		}
+	}
+	dir, err = unix.Open(j.spec.Dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open the working directory %q: %w", j.spec.Dir, err)
+	}
+	return dir, nil
+}
+
+// check refuses a job that the kernel would run as something else than was meant.
+func (j *job) check() error {
+	s := j.spec
+	if len(s.Argv) == 0 || s.Argv[0] == "" {
+		return errors.New("the job has no program")
+	}
+	for _, a := range s.Argv {
+		if strings.ContainsRune(a, 0) {
+			return errors.New("an argument holds a NUL byte")
+		}
+	}
+	for i, e := range s.Env {
+		if name, _, ok := strings.Cut(e, "="); !ok || name == "" || strings.ContainsRune(e, 0) {
+			return fmt.Errorf("environment entry %d is not NAME=value", i+1) // its text may be a secret
+		}
+	}
+	if !path.IsAbs(s.Dir) {
+		return fmt.Errorf("the working directory %q is not absolute", s.Dir)
+	}
+	for _, g := range s.Artifacts {
+		if err := checkGlob(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runProcess starts the process, carries its streams, and waits for it and for
+// the end of every other process.
+func (j *job) runProcess() (unix.WaitStatus, error) {
+	program, err := findProgram(j.spec.Argv[0], j.spec.Env)
+	if err != nil {
+		return 0, err
+	}
+	pipes, err := openPipes()
+	if err != nil {
+		return 0, err
+	}
+	ended, err := j.start(program, pipes)
+	pipes.closeChildEnds()
+	if err != nil {
+		pipes.closeOwnEnds()
+		return 0, err
+	}
+	j.p.writeJSON(FrameStarted, Started{JobID: j.spec.ID, PID: j.pid}) // a failure ends Main
+
+	var streams sync.WaitGroup
+	streams.Go(func() { j.input.feed(pipes.stdin, j.p) })
+	streams.Go(func() { j.copyOut(pipes.stdout, FrameStdout) })
+	streams.Go(func() { j.copyOut(pipes.stderr, FrameStderr) })
+	status := <-ended
+	j.finish()
+	if err := j.p.procs.killRest(); err != nil {
+		j.p.fail(err) // a sandbox with a process that cannot be killed takes no other job
+		pipes.abandon()
+	}
+	j.input.stop()
+	streams.Wait() // without writers the pipes end, however slowly the executor takes what they hold
+	pipes.closeOwnEnds()
+	return status, nil
+}
+
+// start starts the process unless a signal came first.
+func (j *job) start(program string, pipes *pipes) (<-chan unix.WaitStatus, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.ctx.Err() != nil {
+		return nil, errors.New("ended by a signal before the process was started")
+	}
+	pid, ended, err := j.p.procs.start(program, j.spec.Argv, j.spec.Env, j.spec.Dir, pipes.child)
+	if err != nil {
+		return nil, fmt.Errorf("start %q: %w", program, err)
+	}
+	j.pid = pid
+	return ended, nil
+}
+
+func (j *job) finish() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.over = true
+	if j.grace != nil {
+		j.grace.Stop()
+	}
+}
+
+// signal does what the executor's signal frame asks for. Before the process has
+// started TERM and KILL keep it from starting, after it has ended they end the
+// artifact stream.
+func (j *job) signal(name string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.pid == 0 || j.over {
+		if name != "INT" {
+			j.cancel()
+		}
+		return
+	}
+	switch name {
+	case "INT":
+		j.p.procs.signalGroup(j.pid, unix.SIGINT)
+	case "TERM":
+		j.p.procs.signalAll(unix.SIGTERM)
+		if j.grace == nil {
+			j.grace = time.AfterFunc(j.graceTime(), func() { j.signal("KILL") })
+		}
+	case "KILL":
+		j.p.procs.signalAll(unix.SIGKILL)
+	}
+}
+
+func (j *job) graceTime() time.Duration {
+	if ms := j.spec.Limits.KillGraceMS; ms > 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return defaultGrace
+}
+
+// copyOut carries one output stream; it reads nothing while the executor does
+// not take what was read.
+func (j *job) copyOut(from *os.File, t FrameType) {
+	buf := make([]byte, chunkSize)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 && j.p.write(t, buf[:n]) != nil {
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func failed(err error) Exit { return Exit{Code: -1, Error: cut(err.Error())} }
+
+// describe turns the kernel's status into an exit frame.
+func describe(s unix.WaitStatus) Exit {
+	if s.Signaled() {
+		return Exit{Code: -1, Signal: strings.TrimPrefix(unix.SignalName(s.Signal()), "SIG")}
+	}
+	return Exit{Code: s.ExitStatus()}
+}
+
+func cut(s string) string {
+	if len(s) > maxErrorText {
+		return s[:maxErrorText]
+	}
+	return s
+}
+
+// An input is a job's standard input on its way from the wire to the process.
+// It holds at most StdinWindow bytes.
+type input struct {
+	mu    sync.Mutex // guards what follows
+	queue []byte
+	held  int // bytes queued or being written
+	eof   bool
+	over  bool
+	wake  chan struct{}
+}
+
+func newInput() *input { return &input{wake: make(chan struct{}, 1)} }
+
+// push queues what came over the wire; it never blocks. An error is the peer's.
+func (in *input) push(b []byte) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch {
+	case in.over:
+		return nil
+	case in.eof:
+		return errors.New("standard input after its end")
+	case in.held+len(b) > StdinWindow:
+		return fmt.Errorf("more than %d bytes of standard input under way", StdinWindow)
+	}
+	in.eof = len(b) == 0
+	in.held += len(b)
+	in.queue = append(in.queue, b...)
+	in.rouse()
+	return nil
+}
+
+func (in *input) rouse() {
+	select {
+	case in.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stop makes feed return.
+func (in *input) stop() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.over = true
+	in.queue = nil
+	in.rouse()
+}
+
+// take waits for bytes; ok is false at the end.
+func (in *input) take(room []byte) (b []byte, ok bool) {
+	for {
+		in.mu.Lock()
+		n := copy(room, in.queue)
+		in.queue = in.queue[n:]
+		end := in.over || in.eof
+		in.mu.Unlock()
+		if n > 0 {
+			return room[:n], true
+		}
+		if end {
+			return nil, false
+		}
+		<-in.wake
+	}
+}
+
+// feed writes the input to the process and grants the executor as many bytes
+// again. What a process does not want to read is dropped.
+func (in *input) feed(to io.WriteCloser, p *pid1) {
+	defer to.Close()
+	room := make([]byte, 32<<10)
+	var gone error
+	for {
+		b, ok := in.take(room)
+		if !ok {
+			return
+		}
+		if gone == nil {
+			_, gone = to.Write(b)
+		}
+		in.mu.Lock()
+		in.held -= len(b)
+		in.mu.Unlock()
+		if p.write(FrameWindow, windowPayload(len(b))) != nil {
+			return
+		}
+	}
+}

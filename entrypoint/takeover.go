@@ -1,0 +1,59 @@
+package entrypoint
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+// takeOver makes this process fit to be the parent of an agent of the same user:
+// the agent can neither look into it nor end it by a signal.
+func takeOver() (*processes, error) {
+	// Opened first: the files of a process that is not dumpable belong to root.
+	oom, err := unix.Open("/proc/self/oom_score_adj", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		oom = -1 // without it the kernel chooses by size alone
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("hide from processes of the same user: %w", err)
+	}
+	if err := closeOnExec(); err != nil {
+		return nil, err
+	}
+	unix.Umask(0o022)
+	ignoreSignals()
+	if os.Getpid() != 1 {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return nil, fmt.Errorf("become the parent of orphans: %w", err)
+		}
+	}
+	return newProcesses(oom), nil
+}
+
+// closeOnExec keeps descriptors that this process was started with from its
+// children. Those it opens itself are so anyway.
+func closeOnExec() error {
+	err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	if err == nil {
+		return nil
+	}
+	// An engine's system call filter may not know close_range.
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("close inherited descriptors: %w", err)
+	}
+	for fd := 3; uint64(fd) < min(limit.Cur, 65536); fd++ {
+		unix.CloseOnExec(fd)
+	}
+	return nil
+}
+
+// ignoreSignals lets signals of the agent pass without effect. They are caught
+// and dropped rather than ignored, because a child would inherit that.
+func ignoreSignals() {
+	unread := make(chan os.Signal, 1) // what does not fit is dropped, too
+	signal.Notify(unread)
+}
