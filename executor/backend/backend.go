@@ -38,6 +38,9 @@ type Sandbox interface {
 type Exit struct {
 	Code      int
 	OOMKilled bool
+	// Stderr is the end of what PID 1 wrote to its standard error, at most 4 KiB:
+	// why it gave up, if it did. It comes out of the sandbox and is not to be believed.
+	Stderr string
 }
 
 // A Spec describes a sandbox. It holds nothing secret and nothing personal to

@@ -1,0 +1,213 @@
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+
+	"sallyport/executor/backend"
+)
+
+// A cell is a backend.Cell with the engine's names for its parts.
+type cell struct {
+	backend.Cell
+	network string // ID
+	gate    string // the gate container's ID
+}
+
+// errSubnetTaken says that the engine would not make a network of that subnet:
+// somebody else has it.
+var errSubnetTaken = errors.New("the subnet is taken")
+
+// networkInspect asks for what is connected as well, and nothing of a swarm.
+var networkInspect = network.InspectOptions{Scope: "local"}
+
+// gate finds this stack's running gate.
+func (e *Engine) gate(ctx context.Context) (string, error) {
+	found, err := e.api.ContainerList(ctx, container.ListOptions{Filters: e.mine(RoleGate)})
+	if err != nil {
+		return "", fmt.Errorf("look for the gate: %w", err)
+	}
+	if len(found) != 1 {
+		return "", fmt.Errorf("%d running containers are labelled as the gate of stack %s, want 1", len(found), e.stack)
+	}
+	return found[0].ID, nil
+}
+
+// mine matches this stack's objects of a role.
+func (e *Engine) mine(role string) filters.Args {
+	return filters.NewArgs(
+		filters.Arg("label", LabelStack+"="+e.stack),
+		filters.Arg("label", LabelRole+"="+role),
+	)
+}
+
+// subnets are those of all networks on the engine.
+func (e *Engine) subnets(ctx context.Context) ([]netip.Prefix, error) {
+	networks, err := e.api.NetworkList(ctx, network.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list networks: %w", err)
+	}
+	var taken []netip.Prefix
+	for _, n := range networks {
+		for _, c := range n.IPAM.Config {
+			if p, err := netip.ParsePrefix(c.Subnet); err == nil {
+				taken = append(taken, p)
+			}
+		}
+	}
+	return taken, nil
+}
+
+func overlaps(p netip.Prefix, taken []netip.Prefix) bool {
+	for _, t := range taken {
+		if t.Overlaps(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// subnetsOf are the subnets of cells in a pool, in order.
+func subnetsOf(pool netip.Prefix) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for a := pool.Addr(); pool.Contains(a); a = nth(a, 1<<(32-cellBits)) {
+			if !yield(netip.PrefixFrom(a, cellBits)) {
+				return
+			}
+		}
+	}
+}
+
+// nth is the IPv4 address n after a; past the last one it is invalid.
+func nth(a netip.Addr, n int) netip.Addr {
+	b := a.As4()
+	v := uint64(b[0])<<24 | uint64(b[1])<<16 | uint64(b[2])<<8 | uint64(b[3]) + uint64(n)
+	if v > 0xffffffff {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
+}
+
+// makeCell makes a cell: an internal network on which the host has no address, the
+// gate connected to it, and a keeper in it that has sealed its namespace. When it
+// fails nothing is left.
+func (e *Engine) makeCell(ctx context.Context, prefix netip.Prefix, gate, image string) (_ *cell, err error) {
+	made := &cell{gate: gate, Cell: backend.Cell{
+		ID: newCellID(prefix), Prefix: prefix,
+		Gate: nth(prefix.Addr(), 2), Sandbox: nth(prefix.Addr(), 3),
+	}}
+	defer func() {
+		if err != nil {
+			ctx, cancel := cleanup(ctx)
+			defer cancel()
+			err = errors.Join(err, e.removeCell(ctx, made))
+		}
+	}()
+	name := e.stack + "-cell-" + made.ID
+	no := false
+	created, err := e.api.NetworkCreate(ctx, name, network.CreateOptions{
+		Driver: "bridge", Internal: true, EnableIPv6: &no,
+		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: prefix.String()}}},
+		Options: map[string]string{
+			// No address for the host: the first for engines before 28, the second
+			// from there on. Each ignores the other's.
+			"com.docker.network.bridge.inhibit_ipv4":      "true",
+			"com.docker.network.bridge.gateway_mode_ipv4": "isolated",
+		},
+		Labels: e.labels(RoleNetwork, made.ID, ""),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create network %s (%s): %w", name, prefix, taken(err))
+	}
+	made.network = created.ID
+
+	var wait sync.WaitGroup
+	var connected, sealed error
+	wait.Go(func() {
+		connected = e.api.NetworkConnect(ctx, made.network, gate, &network.EndpointSettings{
+			IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: made.Gate.String()},
+			GwPriority: -1, // never the gate's way to the world
+		})
+		if connected != nil {
+			connected = fmt.Errorf("connect the gate to %s: %w", name, taken(connected))
+		}
+	})
+	wait.Go(func() {
+		made.Holder, sealed = e.startKeeper(ctx, name, made, image)
+	})
+	wait.Wait()
+	if err := errors.Join(connected, sealed); err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// taken marks the engine's refusal of a subnet or an address that is in use. The
+// engine has no code of its own for it (it answers 403 or 500), only the text.
+func taken(err error) error {
+	text := strings.ToLower(err.Error())
+	for _, refusal := range []string{"pool overlaps", "already in use", "address in use", "conflicts with network"} {
+		if strings.Contains(text, refusal) {
+			return fmt.Errorf("%w: %w", errSubnetTaken, err)
+		}
+	}
+	return err
+}
+
+// newCellID is a cell's name: its subnet, for people, and a random part, so that a
+// later cell in the same subnet is never taken for it.
+func newCellID(p netip.Prefix) string {
+	b := p.Addr().As4()
+	random := make([]byte, 4)
+	rand.Read(random) // never fails
+	return fmt.Sprintf("%d-%d-%s", b[2], b[3], hex.EncodeToString(random))
+}
+
+// intact asks the engine whether a cell is still what was made: the keeper and the
+// gate, running, each at its address, and nobody else.
+func (e *Engine) intact(ctx context.Context, c *cell) error {
+	inspected, err := e.api.NetworkInspect(ctx, c.network, networkInspect)
+	if err != nil {
+		return fmt.Errorf("inspect the network: %w", err)
+	}
+	for _, want := range []struct {
+		who, id string
+		addr    netip.Addr
+	}{{"keeper", c.Holder, c.Sandbox}, {"gate", c.gate, c.Gate}} {
+		member, ok := inspected.Containers[want.id]
+		if !ok {
+			return fmt.Errorf("the %s is not there", want.who)
+		}
+		if at, err := netip.ParsePrefix(member.IPv4Address); err != nil || at.Addr() != want.addr {
+			return fmt.Errorf("the %s is at %q, not at %s", want.who, member.IPv4Address, want.addr)
+		}
+	}
+	if n := len(inspected.Containers); n != 2 {
+		return fmt.Errorf("%d containers are connected, want 2", n)
+	}
+	return nil
+}
+
+// removeCell removes what there is of a cell.
+func (e *Engine) removeCell(ctx context.Context, c *cell) error {
+	var errs []error
+	if c.Holder != "" {
+		errs = append(errs, e.removeContainer(ctx, c.Holder))
+	}
+	if c.network != "" {
+		errs = append(errs, e.removeNetwork(ctx, c.network))
+	}
+	return errors.Join(append(errs, os.RemoveAll(e.cellDir(c.ID)))...)
+}

@@ -1,0 +1,104 @@
+package docker
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+
+	"sallyport/executor/backend"
+)
+
+// keeperPath is the keeper in the gate's image.
+const keeperPath = "/cell"
+
+// keeperPatience bounds the time from a keeper's start to its "ready".
+const keeperPatience = 10 * time.Second
+
+// keeperLimits suffice for a program that sleeps.
+var keeperLimits = backend.Limits{
+	MemoryBytes: 32 << 20, PIDs: 32, CPUs: 1, TmpBytes: 1 << 20, NoFile: 64, ShmSizeBytes: 64 << 10,
+}
+
+// startKeeper starts the keeper of a cell and returns its ID once it has sealed
+// the network namespace and given up its privileges.
+func (e *Engine) startKeeper(ctx context.Context, network string, c *cell, image string) (string, error) {
+	img, err := e.image(ctx, image)
+	if err != nil {
+		return "", err
+	}
+	config, host, endpoints := e.keeper(network, c, img.ID, img.Config.Env)
+	created, err := e.api.ContainerCreate(ctx, config, host, endpoints, nil, network)
+	if err != nil {
+		return "", fmt.Errorf("create the keeper of %s: %w", network, taken(err))
+	}
+	if err := e.awaitKeeper(ctx, created.ID); err != nil {
+		ctx, cancel := cleanup(ctx)
+		defer cancel()
+		return "", errors.Join(fmt.Errorf("keeper of %s: %w", network, err), e.removeContainer(ctx, created.ID))
+	}
+	return created.ID, nil
+}
+
+// keeper is the configuration of a keeper. It starts as root, because an engine
+// gives capabilities to nobody else, and becomes a user without any before it says
+// that it is ready. Its network settings hold for the sandbox that joins it, which
+// can neither set nor change them.
+func (e *Engine) keeper(name string, c *cell, image string, env []string) (
+	*container.Config, *container.HostConfig, *network.NetworkingConfig,
+) {
+	config := &container.Config{
+		Image: image, User: "0:0", Hostname: hostname,
+		Entrypoint: []string{keeperPath}, Cmd: []string{"-gate", c.Gate.String()},
+		Env: environment(env), WorkingDir: "/",
+		AttachStdout: true, AttachStderr: true,
+		Labels:      e.labels(RoleCell, c.ID, ""),
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		StopSignal:  "SIGTERM",
+	}
+	host := e.confined(keeperLimits)
+	host.NetworkMode = container.NetworkMode(name)
+	host.CapAdd = []string{"NET_ADMIN", "SETUID", "SETGID", "SETPCAP"}
+	host.OomScoreAdj = 0
+	host.DNS = []string{c.Gate.String()}
+	host.DNSSearch = []string{"."} // none, rather than the host's
+	host.Sysctls = map[string]string{
+		"net.ipv4.ip_forward":                "0",
+		"net.ipv4.ping_group_range":          "1 0", // nobody
+		"net.ipv6.conf.all.disable_ipv6":     "1",
+		"net.ipv6.conf.default.disable_ipv6": "1",
+	}
+	return config, host, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+		name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: c.Sandbox.String()}},
+	}}
+}
+
+// awaitKeeper starts a keeper and waits for its word.
+func (e *Engine) awaitKeeper(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, keeperPatience)
+	defer cancel()
+	streams, err := e.api.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	s := newSandbox(e, id, streams)
+	defer s.detach()
+	defer context.AfterFunc(ctx, s.detach)() // so that the read below ends
+	if err := e.api.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
+		return fmt.Errorf("start: %w", taken(err))
+	}
+	line, err := bufio.NewReader(io.LimitReader(s.stdout, 64)).ReadString('\n')
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("wait for ready: %w", ctx.Err())
+	case err != nil || line != "ready\n":
+		<-s.demuxed // all it had to say
+		return fmt.Errorf("it said %q instead of ready (%q)", line, s.stderr.String())
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+)
+
+// removeContainer kills a container if it runs and removes it with its anonymous
+// volumes. One that is gone, or that somebody else is removing, is no error.
+func (e *Engine) removeContainer(ctx context.Context, id string) error {
+	err := e.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	switch {
+	case err == nil, cerrdefs.IsNotFound(err):
+		return nil
+	case cerrdefs.IsConflict(err):
+		return e.awaitRemoval(ctx, id)
+	}
+	return fmt.Errorf("remove container %s: %w", id, err)
+}
+
+// awaitRemoval waits until a removal that is under way has ended. The engine's own
+// wait for it misses a removal that ends before the wait begins, so this asks.
+func (e *Engine) awaitRemoval(ctx context.Context, id string) error {
+	for {
+		_, err := e.api.ContainerInspect(ctx, id)
+		if cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("wait for the removal of container %s: %w", id, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the removal of container %s: %w", id, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// removeNetwork cuts off whatever is connected to a network and removes it. One
+// that is gone is no error.
+func (e *Engine) removeNetwork(ctx context.Context, id string) error {
+	inspected, err := e.api.NetworkInspect(ctx, id, networkInspect)
+	if cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("inspect network %s: %w", id, err)
+	}
+	for member := range inspected.Containers {
+		// A member that left in between is reported as not found or, by older
+		// engines, as forbidden; the removal below tells whether it matters.
+		if err := e.api.NetworkDisconnect(ctx, id, member, true); err != nil {
+			e.log.Debug("disconnect", "network", inspected.Name, "container", member, "error", err)
+		}
+	}
+	if err := e.api.NetworkRemove(ctx, id); err != nil && !cerrdefs.IsNotFound(err) {
+		return fmt.Errorf("remove network %s: %w", inspected.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"sallyport/executor/backend"
+)
+
+// oomPatience is how long the engine is asked again whether a killed container
+// ran out of memory: its own notice of that may come after the exit.
+const oomPatience = 500 * time.Millisecond
+
+// killed is the exit code of a process that SIGKILL ended.
+const killed = 128 + 9
+
+// sandbox is a started container.
+type sandbox struct {
+	engine  *Engine
+	id      string
+	streams types.HijackedResponse
+	stdout  *io.PipeReader
+	stderr  tail
+	detach  func()        // closes the streams, once
+	demuxed chan struct{} // closed when nothing more comes from the streams
+}
+
+// newSandbox takes over the attached streams: its goroutine sorts standard output
+// from standard error until they end or detach closes them.
+func newSandbox(e *Engine, id string, streams types.HijackedResponse) *sandbox {
+	stdout, w := io.Pipe()
+	s := &sandbox{engine: e, id: id, streams: streams, stdout: stdout, demuxed: make(chan struct{})}
+	s.detach = sync.OnceFunc(func() {
+		streams.Close()
+		stdout.Close()
+		<-s.demuxed
+	})
+	go func() {
+		defer close(s.demuxed)
+		_, err := stdcopy.StdCopy(w, &s.stderr, streams.Reader)
+		w.CloseWithError(err) // nil means io.EOF to the reader
+	}()
+	return s
+}
+
+func (s *sandbox) ID() string { return s.id }
+
+// Stdin implements backend.Sandbox: closing it is end of file to PID 1 and leaves
+// standard output open.
+func (s *sandbox) Stdin() io.WriteCloser { return stdin{s.streams} }
+
+func (s *sandbox) Stdout() io.Reader { return s.stdout }
+
+type stdin struct{ streams types.HijackedResponse }
+
+func (w stdin) Write(p []byte) (int, error) { return w.streams.Conn.Write(p) }
+func (w stdin) Close() error                { return w.streams.CloseWrite() }
+
+// Wait implements backend.Sandbox. Once the sandbox is removed the engine knows
+// nothing of its end any more, and Wait fails.
+func (s *sandbox) Wait(ctx context.Context) (backend.Exit, error) {
+	waitCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended, failed := s.engine.api.ContainerWait(waitCtx, s.id, container.WaitConditionNotRunning)
+	select {
+	case err := <-failed:
+		return backend.Exit{}, fmt.Errorf("docker: wait for sandbox %s: %w", s.id, err)
+	case <-ended:
+	}
+	for deadline := time.Now().Add(oomPatience); ; {
+		state, err := s.state(ctx)
+		if err != nil {
+			return backend.Exit{}, err
+		}
+		exit := backend.Exit{Code: state.ExitCode, OOMKilled: state.OOMKilled, Stderr: s.stderr.String()}
+		if exit.OOMKilled || exit.Code != killed || time.Now().After(deadline) {
+			return exit, nil
+		}
+		if err := pause(ctx); err != nil {
+			return exit, nil // the verdict so far, late notice or not
+		}
+	}
+}
+
+// OOMKilled implements backend.Sandbox. Ask it when something was killed: a yes
+// comes at once, a no only after the engine had time to notice.
+func (s *sandbox) OOMKilled(ctx context.Context) (bool, error) {
+	for deadline := time.Now().Add(oomPatience); ; {
+		state, err := s.state(ctx)
+		if err != nil {
+			return false, err
+		}
+		if state.OOMKilled || time.Now().After(deadline) {
+			return state.OOMKilled, nil
+		}
+		if err := pause(ctx); err != nil {
+			return false, err
+		}
+	}
+}
+
+func (s *sandbox) state(ctx context.Context) (*container.State, error) {
+	inspected, err := s.engine.api.ContainerInspect(ctx, s.id)
+	if err != nil {
+		return nil, fmt.Errorf("docker: state of sandbox %s: %w", s.id, err)
+	}
+	if inspected.ContainerJSONBase == nil || inspected.State == nil {
+		return nil, fmt.Errorf("docker: the engine reports no state of sandbox %s", s.id)
+	}
+	return inspected.State, nil
+}
+
+// Remove implements backend.Sandbox. It goes on, within its own time limit, when
+// ctx has ended.
+func (s *sandbox) Remove(ctx context.Context) error {
+	ctx, cancel := cleanup(ctx)
+	defer cancel()
+	err := s.engine.removeContainer(ctx, s.id)
+	s.detach()
+	if err != nil {
+		return fmt.Errorf("docker: %w", err)
+	}
+	return nil
+}
+
+// pause waits a moment between two questions to the engine.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(25 * time.Millisecond):
+		return nil
+	}
+}
+
+// tailBytes is how much of a standard error is kept.
+const tailBytes = 4096
+
+// A tail keeps the end of what is written to it.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte // guarded by mu; at most tailBytes
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p[max(0, len(p)-tailBytes):]...)
+	t.buf = append(t.buf[:0], t.buf[max(0, len(t.buf)-tailBytes):]...)
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.buf)
+}
+
+// gone says whether an error means that the engine does not know the object.
+func gone(err error) bool { return err != nil && errors.Is(err, cerrdefs.ErrNotFound) }

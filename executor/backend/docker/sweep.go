@@ -1,0 +1,93 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"golang.org/x/sync/errgroup"
+)
+
+// Swept says what a sweep removed.
+type Swept struct {
+	Sandboxes, Canaries, Keepers, Networks int
+	// Cells are the cells of the networks that were removed: whatever leases the
+	// gate still holds for them are the caller's to end.
+	Cells []string
+}
+
+// Sweep removes what an earlier life of this stack left on the engine: sandboxes,
+// canaries and keepers in any state, and the networks of cells, from which the gate
+// is cut off first. It goes by labels alone, and touches no other stack's objects
+// and neither gate nor executor. It must not run while cells are in use.
+func (e *Engine) Sweep(ctx context.Context) (Swept, error) {
+	var s Swept
+	var errs []error
+	// Sandboxes first: they live in the namespaces of the keepers.
+	for _, role := range []struct {
+		name  string
+		count *int
+	}{{RoleSandbox, &s.Sandboxes}, {RoleCanary, &s.Canaries}, {RoleCell, &s.Keepers}} {
+		n, err := e.sweepContainers(ctx, role.name)
+		*role.count = n
+		errs = append(errs, err)
+	}
+	cells, err := e.sweepNetworks(ctx)
+	s.Networks, s.Cells = len(cells), cells
+	errs = append(errs, err, os.RemoveAll(filepath.Join(e.state, "cells")))
+	if err := errors.Join(errs...); err != nil {
+		return s, fmt.Errorf("docker: sweep: %w", err)
+	}
+	return s, nil
+}
+
+func (e *Engine) sweepContainers(ctx context.Context, role string) (int, error) {
+	found, err := e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: e.mine(role)})
+	if err != nil {
+		return 0, fmt.Errorf("list containers of role %s: %w", role, err)
+	}
+	removed := make([]error, len(found))
+	var group errgroup.Group
+	group.SetLimit(4) // the engine does no more at once
+	for i, c := range found {
+		group.Go(func() error {
+			removed[i] = e.removeContainer(ctx, c.ID)
+			return nil
+		})
+	}
+	group.Wait()
+	n := 0
+	for _, err := range removed {
+		if err == nil {
+			n++
+		}
+	}
+	return n, errors.Join(removed...)
+}
+
+// sweepNetworks returns the cells whose networks it removed.
+func (e *Engine) sweepNetworks(ctx context.Context) ([]string, error) {
+	mine := e.mine(RoleNetwork)
+	mine.Add("label", LabelCell) // not the stack's other networks
+	found, err := e.api.NetworkList(ctx, network.ListOptions{Filters: mine})
+	if err != nil {
+		return nil, fmt.Errorf("list networks: %w", err)
+	}
+	var cells []string
+	var errs []error
+	for _, n := range found {
+		if n.Labels[LabelCell] == "" {
+			continue
+		}
+		if err := e.removeNetwork(ctx, n.ID); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		cells = append(cells, n.Labels[LabelCell])
+	}
+	return cells, errors.Join(errs...)
+}
