@@ -95,7 +95,7 @@ func (l *loader) readHost(s string, p pos, field string) (*entry, bool) {
 		return nil, false
 	}
 	suffix, icann := publicsuffix.PublicSuffix(name.s)
-	if suffix == name.s && icann {
+	if suffix == name.s && icann || tree && holdsSuffixes(name.s) {
 		l.fault(p, field, "%s is a public suffix, under which anybody can register: name the hosts that are meant", quote(s))
 		return nil, false
 	}
@@ -112,30 +112,41 @@ func badPort(ports []uint16) string {
 	return "ports allowed: " + strings.Trim(strings.ReplaceAll(fmt.Sprint(ports), " ", ", "), "[]")
 }
 
+// holdsSuffixes reports whether the names right under s are public suffixes, as
+// those of kobe.jp are, which is none itself.
+func holdsSuffixes(s string) bool {
+	below := "sallyport." + s
+	suffix, icann := publicsuffix.PublicSuffix(below)
+	return suffix == below && icann
+}
+
 // ownSuffixes are on the public suffix list for the sake of cookies, while what
 // is served under them is chosen by path, not by host.
 var ownSuffixes = [...]string{"githubusercontent.com"}
 
 // hostFault says what is wrong with a host and what would be right.
 func hostFault(s, bare string, err error) string {
-	host, _, _ := strings.Cut(bare, "/")
-	name, port, hasPort := strings.Cut(host, ":")
-	switch {
-	case strings.Contains(s, "*"):
+	if strings.Contains(s, "*") {
 		return starFault(s)
-	case strings.Contains(s, "://"):
-		_, rest, _ := strings.Cut(s, "://")
-		rest, _, _ = strings.Cut(rest, "/")
-		return quote(s) + " is a URL: write the host alone, " + quote(rest)
-	case err == errULabel:
-		if a, err := idna.Lookup.ToASCII(bare); err == nil && a != bare {
-			return quote(s) + " is not ASCII: write " + quote(strings.TrimSuffix(s, bare)+a)
-		}
-	case err != errIPLiteral && strings.Contains(bare, "/"):
+	}
+	if _, rest, isURL := strings.Cut(s, "://"); isURL {
+		host, _, _ := strings.Cut(rest, "/")
+		return quote(s) + " is a URL: write the host alone, " + quote(host)
+	}
+	if _, err := netip.ParsePrefix(bare); err == nil {
+		return quote(s) + " is an address range: an entry names a host, and its private: the ranges it may lead to"
+	}
+	if host, _, hasPath := strings.Cut(bare, "/"); hasPath {
 		return quote(s) + " holds a path: write the host alone, " + quote(host)
-	case err != errIPLiteral && hasPort:
-		return quote(s) + " holds a port: write {host: " + show(name) + ", ports: [" + show(port) + "]}"
-	case err == errSingle && s != bare:
+	}
+	name, port, _ := strings.Cut(bare, ":")
+	if _, err := ParseName(name); err == nil && isNumber(port) && port != "" {
+		return quote(s) + " holds a port: write {host: " + show(strings.TrimSuffix(s, bare)+name) + ", ports: [" + show(port) + "]}"
+	}
+	if a, e := idna.Lookup.ToASCII(bare); err == errULabel && e == nil && a != bare {
+		return quote(s) + " is not ASCII: write " + quote(strings.TrimSuffix(s, bare)+a)
+	}
+	if err == errSingle && s != bare {
 		return quote(s) + " is a public suffix or a single label: name the hosts that are meant"
 	}
 	return quote(s) + " is not a host: " + err.Error()

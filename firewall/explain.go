@@ -1,6 +1,9 @@
 package firewall
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // A Match is one thing that bears on a host: an entry, a removal, the word
 // "any", or a rule of the floor. Its Decision is what it says by itself.
@@ -54,7 +57,7 @@ func (p *Policy) matches(n Name, port uint16) []Match {
 		}
 	}
 	if p.any {
-		ms = append(ms, Match{Decision: p.decideAny(port), Ports: openPorts[:]})
+		ms = append(ms, Match{Decision: p.decideAny(port), Ports: slices.Clone(openPorts[:])})
 	}
 	return ms
 }
@@ -68,7 +71,7 @@ func appendGrants(ms []Match, gs []grant, port uint16) []Match {
 			continue
 		}
 		seen[e] = true
-		m := Match{Decision: e.otherPort(), Ports: e.portList(), Private: e.private}
+		m := Match{Decision: e.otherPort(), Ports: slices.Clone(e.portList()), Private: slices.Clone(e.private)}
 		if grantOf(gs, port) == e {
 			m.Decision = e.allow()
 		}

@@ -49,17 +49,18 @@ var floorNames = []struct{ name, what string }{
 // is of the widely used ones and makes no claim to be whole; a resolver elsewhere
 // gives a sandbox answers, but no route to what it learns.
 var dohHosts = []string{
-	"dns.google", "dns64.dns.google",
-	"cloudflare-dns.com", "one.one.one.one", "dns.cloudflare.com", "cloudflare-gateway.com",
-	"quad9.net",
-	"doh.opendns.com", "doh.familyshield.opendns.com", "doh.sandbox.opendns.com", "doh.umbrella.com",
-	"dns.nextdns.io", "doh.nextdns.io", "anycast.dns.nextdns.io",
-	"adguard-dns.com", "dns.adguard.com",
-	"cleanbrowsing.org", "controld.com", "dns.mullvad.net", "doh.mullvad.net", "doh.dns.sb", "dns.sb",
-	"doh.libredns.gr", "dns.alidns.com", "doh.pub", "dns.pub", "doh.360.cn",
-	"dns.switch.ch", "doh.applied-privacy.net", "dns.digitale-gesellschaft.ch",
-	"dns0.eu", "doh.xfinity.com", "public.dns.iij.jp", "dns.twnic.tw", "dns.njal.la",
-	"freedns.controld.com", "doh.dnswarden.com", "wikimedia-dns.org", "unfiltered.joindns4.eu",
+	"dns.google",                                                  // Google
+	"cloudflare-dns.com", "one.one.one.one", "dns.cloudflare.com", // Cloudflare
+	"cloudflare-gateway.com",
+	"dns.quad9.net", "dns9.quad9.net", "dns10.quad9.net", "dns11.quad9.net", "dns12.quad9.net", // Quad9
+	"doh.opendns.com", "doh.familyshield.opendns.com", "doh.sandbox.opendns.com", "doh.umbrella.com", // Cisco
+	"dns.nextdns.io", "doh.nextdns.io",
+	"adguard-dns.com", "dns.adguard.com", // AdGuard
+	"doh.cleanbrowsing.org", // CleanBrowsing
+	"dns.controld.com", "freedns.controld.com",
+	"dns.mullvad.net", "doh.mullvad.net",
+	"doh.dns.sb", "doh.libredns.gr", "dns.alidns.com", "doh.pub", "doh.360.cn", "dns.switch.ch",
+	"dns0.eu", "doh.xfinity.com", "public.dns.iij.jp", "wikimedia-dns.org",
 }
 
 // floorIndex maps a floor name to its row as rule and detail.

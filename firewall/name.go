@@ -118,8 +118,10 @@ func byteFault(s string, c byte) error {
 	if c >= 0x80 {
 		return errULabel
 	}
-	if _, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
-		return errIPLiteral
+	if c == ':' || c == '[' {
+		if _, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+			return errIPLiteral
+		}
 	}
 	return errByte
 }

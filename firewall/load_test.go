@@ -1,0 +1,236 @@
+package firewall
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+var update = flag.Bool("update", false, "write what the tests got to testdata")
+
+// TestFaults compares the messages about the files in testdata/faults, and wants
+// that every file gives some.
+func TestFaults(t *testing.T) {
+	paths, err := filepath.Glob("testdata/faults/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no test data: %v", err)
+	}
+	for _, path := range paths {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i+1 < len(archive.Files); i += 2 {
+			in, want := archive.Files[i], &archive.Files[i+1]
+			name := strings.TrimSuffix(filepath.Base(path), ".txtar") + "/" + in.Name
+			t.Run(name, func(t *testing.T) {
+				ps, err := Parse(bytes.NewReader(in.Data), in.Name)
+				if err == nil || ps != nil {
+					t.Fatalf("no error, policies %v", ps.Names())
+				}
+				checkErrors(t, err, in.Data)
+				got := err.Error() + "\n"
+				if *update {
+					want.Data = []byte(got)
+				} else if got != string(want.Data) {
+					t.Errorf("got\n%swant\n%s", got, want.Data)
+				}
+			})
+		}
+		if *update {
+			if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// checkErrors wants that every fault has a place in the file and that no
+// message holds bytes that could fool a terminal.
+func checkErrors(t *testing.T, err error, src []byte) {
+	t.Helper()
+	es, ok := errors.AsType[FileErrors](err)
+	if !ok || len(es) == 0 {
+		t.Fatalf("the error is a %T: %v", err, err)
+	}
+	lines := bytes.Count(src, []byte("\n")) + 1
+	line := 0
+	for _, e := range es {
+		if e.Problem == "" || e.Line < 0 || e.Line > lines || e.Line < line && e.Line != 0 {
+			t.Errorf("fault out of place: %#v", e)
+		}
+		line = e.Line
+		if s := e.Error(); Escape(s, len(s)+1000) != strings.ReplaceAll(s, `\`, `\\`) {
+			t.Errorf("unescaped: %q", s)
+		}
+	}
+}
+
+func TestParseBounds(t *testing.T) {
+	head := "version: 1\npolicies: {p: {allow: any}}\n"
+	if _, err := Parse(strings.NewReader(head+strings.Repeat("#", maxFile-len(head))), "f"); err != nil {
+		t.Errorf("1 MiB: %v", err)
+	}
+	var manyGroups, manyPolicies strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&manyGroups, "h%d.example,", i)
+		fmt.Fprintf(&manyPolicies, "  p%d: {allow: [g]}\n", i)
+	}
+	for name, text := range map[string]string{
+		"over 1 MiB":     head + strings.Repeat("#", maxFile-len(head)+1),
+		"UTF-16":         "\xff\xfev\x00e\x00",
+		"UTF-16BE":       "\xfe\xff\x00v\x00e",
+		"Latin-1":        head + "# caf\xe9\n",
+		"NUL":            head + "\x00",
+		"bell":           head + "# \a",
+		"lone CR":        head + "\rx: 1",
+		"right to left":  "version: 1\npolicies: {p: {allow: [a.example\u202e]}}",
+		"BOM inside":     head + "\ufeff",
+		"deep flow":      head + "x: " + strings.Repeat("[", 500_000),
+		"deep map":       head + "x: " + strings.Repeat("{a: ", 200_000),
+		"deep block":     head + strings.Repeat("- ", 400_000),
+		"deep questions": head + strings.Repeat("? ", 400_000),
+		"many faults":    head + strings.Repeat("x: 1\n", 5000),
+		"many entries":   "version: 1\ngroups: {g: [" + manyGroups.String() + "]}\npolicies:\n" + manyPolicies.String(),
+	} {
+		_, err := Parse(strings.NewReader(text), "f")
+		if err == nil {
+			t.Errorf("%s: no error", name)
+			continue
+		}
+		if n := len(err.Error()); n > 100<<10 {
+			t.Errorf("%s: a message of %d bytes", name, n)
+		}
+	}
+	broken := iotest.ErrReader(io.ErrClosedPipe)
+	if _, err := Parse(io.MultiReader(strings.NewReader(head), broken), "f"); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("broken reader: %v", err)
+	}
+}
+
+func TestParseForms(t *testing.T) {
+	want := mustPolicy(t, "version: 1\npolicies:\n  p:\n    allow:\n      - .a.example\n      - b.example\n", "p").Digest()
+	for name, text := range map[string]string{
+		"flow":           "{version: 1, policies: {p: {allow: [.a.example, b.example]}}}",
+		"JSON":           `{"version": 1, "policies": {"p": {"allow": [".a.example", {"host": "b.example", "ports": [443]}]}}}`,
+		"document marks": "---\nversion: 1\npolicies: {p: {allow: ['.a.example', b.example]}}\n...\n",
+		"CRLF and BOM":   "\ufeffversion: 1\r\npolicies:\r\n  p:\r\n    allow: [.a.example, b.example]\r\n",
+		"block entries":  "version: 1\npolicies:\n  p:\n    allow:\n    - host: .a.example\n      ports: [443]\n    - b.example\n",
+		"other letters":  "# für München, 東京\nversion: 1\npolicies: {p: {allow: [.A.Example., b.example]}}\n",
+	} {
+		ps, err := Parse(strings.NewReader(text), name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if p, _ := ps.Policy("p"); p.Digest() != want {
+			t.Errorf("%s: another effect", name)
+		}
+	}
+	p := mustPolicy(t, "# 1\n\nversion: 1\r\npolicies:\r\n  p:\r\n    allow:\r\n      - .a.example\r\n", "p")
+	if d := p.Decide(mustName(t, "a.example"), 443); d.Line != 7 {
+		t.Errorf("with CRLF the entry is on line %d, want 7", d.Line)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	ps := mustParse(t, `version: 1
+policies:
+  p:
+    allow:
+      - .github.io
+      - a.github.io
+      - {host: git.example, ports: [22, 443]}
+      - .githubusercontent.com
+`)
+	var got []string
+	for _, w := range ps.Warnings() {
+		got = append(got, fmt.Sprintf("%d %s", w.Line, w.Problem))
+	}
+	want := `5 anybody can get a host under ".github.io": name the hosts that are meant
+7 the gate serves ports 80 and 443: nothing can reach port 22`
+	if strings.Join(got, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Load(filepath.Join(dir, "absent.yaml"))
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "absent.yaml: there is no such file") {
+		t.Errorf("absent file: %v", err)
+	}
+	if _, err := Load(dir); err == nil || !strings.HasPrefix(err.Error(), dir+": cannot be read: ") {
+		t.Errorf("directory: %v", err)
+	}
+	empty := filepath.Join(dir, "empty.yaml")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ps, err := Load(empty); err == nil || ps != nil {
+		t.Errorf("empty file: %v, %v", ps, err)
+	}
+}
+
+// FuzzParse wants that a file is refused with places, or gives the same
+// policies twice, none of which goes below the floor.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(everything))
+	f.Add([]byte(family))
+	paths, _ := filepath.Glob("testdata/faults/*.txtar")
+	for _, path := range append(paths, "../allowlist.yaml") {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		archive := txtar.Parse(data)
+		f.Add(archive.Comment)
+		for _, file := range archive.Files {
+			f.Add(file.Data)
+		}
+	}
+	meta, _ := ParseName("metadata.google.internal")
+	f.Fuzz(func(t *testing.T, src []byte) {
+		ps, err := Parse(bytes.NewReader(src), "f")
+		if err != nil {
+			checkErrors(t, err, src)
+			return
+		}
+		again, err := Parse(bytes.NewReader(src), "f")
+		if err != nil || again.Digest() != ps.Digest() {
+			t.Fatalf("the second time: %v, digests %q and %q", err, ps.Digest(), again.Digest())
+		}
+		if len(ps.Names()) == 0 {
+			t.Fatal("no policies and no error")
+		}
+		for _, name := range ps.Names() {
+			p, _ := ps.Policy(name)
+			if d := p.Decide(meta, 443); d.Allowed() || d.Reason != ReasonFloorName {
+				t.Fatalf("policy %q: %+v", name, d)
+			}
+			if !p.Any() && len(p.nodes) == len(dohHosts) && !dohOnly(p) {
+				t.Fatalf("policy %q is empty", name)
+			}
+		}
+	})
+}
+
+// dohOnly reports whether p allows something of the resolvers.
+func dohOnly(p *Policy) bool {
+	for _, h := range dohHosts {
+		if nd := p.nodes[h]; len(nd.exact)+len(nd.tree) > 0 {
+			return true
+		}
+	}
+	return false
+}
