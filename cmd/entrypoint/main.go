@@ -1,5 +1,9 @@
 // Command entrypoint is PID 1 of a sandbox. Without arguments it speaks the wire
-// protocol of package entrypoint over its standard input and output.
+// protocol of package entrypoint over its standard input and output. Two
+// sub-commands serve the proof of the sandbox's boundary (package probe):
+//
+//	entrypoint probe    tries what a JSON request on standard input lists
+//	entrypoint canary   listens, and tells what reached it
 package main
 
 import (
@@ -9,6 +13,7 @@ import (
 	"os"
 
 	"sallyport/entrypoint"
+	"sallyport/entrypoint/probe"
 )
 
 func main() {
@@ -19,9 +24,16 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
-	switch {
-	case len(args) == 0:
+	if len(args) == 0 {
 		return entrypoint.Main(ctx, stdin, stdout)
+	}
+	switch args[0] {
+	case "probe":
+		return probe.Run(ctx, stdin, stdout)
+	case "canary":
+		return probe.Canary(ctx, stdin, stdout)
+	case probe.Nothing:
+		return nil
 	}
 	return fmt.Errorf("unknown command %q", args[0])
 }

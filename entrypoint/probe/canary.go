@@ -1,0 +1,213 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxConns bounds the connections that a canary listens to at a time; further
+	// ones count as hits and are closed.
+	maxConns = 64
+	// hearTime is how long a connection may take to say something.
+	hearTime = 5 * time.Second
+)
+
+// Canary listens by TCP and UDP on one port of every address, IPv4 and, where
+// there is any, IPv6, repeats what it hears, writes a CanaryHello and a CanaryHit
+// for everything that reached it, each a line of JSON, and ends when stdin does.
+func Canary(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &canary{out: json.NewEncoder(stdout), fail: cancel, turn: make(chan struct{}, maxConns)}
+	port, err := c.listen(ctx)
+	if err != nil {
+		cancel(nil)
+		return err
+	}
+	defer c.close()
+	defer cancel(nil) // before close, which waits for connections
+	if err := c.out.Encode(CanaryHello{Port: port, Addresses: ownAddresses()}); err != nil {
+		return fmt.Errorf("write the hello: %w", err)
+	}
+	for _, p := range c.packets {
+		c.all.Go(func() { c.servePackets(p) })
+	}
+	for _, l := range c.listeners {
+		c.all.Go(func() { c.serveConns(ctx, l) })
+	}
+	go func() {
+		io.Copy(io.Discard, stdin)
+		cancel(errEnd)
+	}()
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, errEnd) {
+		return err
+	}
+	return nil
+}
+
+var errEnd = errors.New("standard input ended")
+
+type canary struct {
+	packets   []net.PacketConn
+	listeners []net.Listener
+	all       sync.WaitGroup
+	turn      chan struct{}
+	fail      context.CancelCauseFunc
+
+	mu  sync.Mutex // guards out
+	out *json.Encoder
+}
+
+// listen opens the sockets: the kernel chooses the port of the first, and if
+// another one is taken by someone else, all are tried anew.
+func (c *canary) listen(ctx context.Context) (port int, err error) {
+	for range 10 {
+		if port, err = c.listenOnce(ctx); err == nil {
+			return port, nil
+		}
+		c.close()
+		c.packets, c.listeners = nil, nil
+	}
+	return 0, fmt.Errorf("listen: %w", err)
+}
+
+func (c *canary) listenOnce(ctx context.Context) (int, error) {
+	config := net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
+		var failed error
+		err := raw.Control(func(fd uintptr) {
+			if network == "udp6" || network == "tcp6" {
+				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+			}
+		})
+		return errors.Join(err, failed)
+	}}
+	first, err := config.ListenPacket(ctx, "udp4", "0.0.0.0:0")
+	if err != nil {
+		return 0, err
+	}
+	c.packets = append(c.packets, first)
+	port := first.LocalAddr().(*net.UDPAddr).Port
+	l, err := config.Listen(ctx, "tcp4", fmt.Sprintf("0.0.0.0:%d", port))
+	if err != nil {
+		return 0, err
+	}
+	c.listeners = append(c.listeners, l)
+	p6, err := config.ListenPacket(ctx, "udp6", fmt.Sprintf("[::]:%d", port))
+	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) {
+		return port, nil // no IPv6 here
+	}
+	if err != nil {
+		return 0, err
+	}
+	c.packets = append(c.packets, p6)
+	l6, err := config.Listen(ctx, "tcp6", fmt.Sprintf("[::]:%d", port))
+	if err != nil {
+		return 0, err
+	}
+	c.listeners = append(c.listeners, l6)
+	return port, nil
+}
+
+// close closes the sockets and waits for whoever serves them.
+func (c *canary) close() {
+	for _, p := range c.packets {
+		p.Close()
+	}
+	for _, l := range c.listeners {
+		l.Close()
+	}
+	c.all.Wait()
+}
+
+func (c *canary) hit(proto string, from net.Addr, payload []byte) {
+	peer, _ := netip.ParseAddrPort(from.String())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.out.Encode(CanaryHit{Proto: proto, From: peer, Payload: string(payload[:min(len(payload), MaxPayload)])})
+	if err != nil {
+		c.fail(fmt.Errorf("write a hit: %w", err))
+	}
+}
+
+func (c *canary) servePackets(p net.PacketConn) {
+	buf := make([]byte, 2048)
+	for {
+		n, from, err := p.ReadFrom(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an answer of ours was refused
+		}
+		c.hit("udp", from, buf[:n])
+		p.WriteTo(buf[:n], from) // that it does not arrive is the other side's to notice
+	}
+}
+
+func (c *canary) serveConns(ctx context.Context, l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // out of descriptors, perhaps
+			continue
+		}
+		select {
+		case c.turn <- struct{}{}:
+			c.all.Go(func() {
+				c.serveConn(ctx, conn)
+				<-c.turn
+			})
+		default:
+			c.hit("tcp", conn.RemoteAddr(), nil)
+			conn.Close()
+		}
+	}
+}
+
+func (c *canary) serveConn(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	conn.SetDeadline(time.Now().Add(hearTime))
+	buf := make([]byte, 2048)
+	n, _ := conn.Read(buf) // whoever says nothing was here, too
+	c.hit("tcp", conn.RemoteAddr(), buf[:n])
+	conn.Write(buf[:n])
+}
+
+// ownAddresses are the addresses of all devices but the loopback's.
+func ownAddresses() []netip.Addr {
+	found := []netip.Addr{}
+	for _, d := range devices() {
+		addrs, err := d.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				found = append(found, p.Addr().WithZone(zone(p.Addr(), d)))
+			}
+		}
+	}
+	return found
+}
+
+func zone(a netip.Addr, d net.Interface) string {
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		return d.Name
+	}
+	return ""
+}

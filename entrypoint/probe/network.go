@@ -1,0 +1,126 @@
+package probe
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// dial connects and sets the probe's deadline on the connection.
+func dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	deadline, _ := ctx.Deadline()
+	if err := c.SetDeadline(deadline); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("set the deadline: %w", err)
+	}
+	return c, nil
+}
+
+// talk sends the payload and waits for an answer.
+func talk(c net.Conn, payload string) outcome {
+	if _, err := io.WriteString(c, payload); err != nil {
+		return refused(err)
+	}
+	answer := make([]byte, 256)
+	n, err := c.Read(answer)
+	if n == 0 {
+		return outcome{detail: fmt.Sprintf("sent, no answer: %v", err)}
+	}
+	return outcome{reached: true, detail: fmt.Sprintf("%s answered %.64q", c.RemoteAddr(), answer[:n])}
+}
+
+func tryTCP(ctx context.Context, p Probe) outcome {
+	return connectTCP(ctx, net.Dialer{}, "tcp", p.Address, p.Payload)
+}
+
+func connectTCP(ctx context.Context, d net.Dialer, network, address, payload string) outcome {
+	c, err := dial(ctx, d, network, address)
+	if err != nil {
+		return refused(err)
+	}
+	defer c.Close()
+	if payload == "" {
+		return outcome{reached: true, detail: "connected to " + c.RemoteAddr().String()}
+	}
+	return talk(c, payload)
+}
+
+func tryUDP(ctx context.Context, p Probe) outcome {
+	return sendUDP(ctx, net.Dialer{}, "udp", p.Address, p.Payload)
+}
+
+func sendUDP(ctx context.Context, d net.Dialer, network, address, payload string) outcome {
+	c, err := dial(ctx, d, network, address)
+	if err != nil {
+		return refused(err)
+	}
+	defer c.Close()
+	return talk(c, payload)
+}
+
+// A firstByte notes the first byte that a connection reads: the type of the
+// server's first TLS record (RFC 8446, section 5.1).
+type firstByte struct {
+	net.Conn
+	first byte
+}
+
+func (c *firstByte) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.first == 0 {
+		c.first = b[0]
+	}
+	return n, err
+}
+
+const recordHandshake = 22
+
+func tryTLS(ctx context.Context, p Probe) outcome {
+	c, err := dial(ctx, net.Dialer{}, "tcp", p.Address)
+	if err != nil {
+		return refused(err)
+	}
+	defer c.Close()
+	noted := &firstByte{Conn: c}
+	// Whose certificate it is does not matter: that anyone answers does.
+	client := tls.Client(noted, &tls.Config{ServerName: p.ServerName, InsecureSkipVerify: true})
+	err = client.HandshakeContext(ctx)
+	switch {
+	case err == nil:
+		name := client.ConnectionState().PeerCertificates[0].Subject.CommonName
+		return outcome{reached: true, detail: fmt.Sprintf("handshake done, certificate of %.128q", name)}
+	case noted.first == recordHandshake:
+		return outcome{reached: true, detail: "the server's handshake began: " + err.Error()}
+	}
+	return refused(err)
+}
+
+func tryHTTP(ctx context.Context, p Probe) outcome {
+	if strings.ContainsAny(p.ServerName+p.Payload, " \r\n") {
+		return refused(fmt.Errorf("host %q and path %q must hold no space", p.ServerName, p.Payload))
+	}
+	c, err := dial(ctx, net.Dialer{}, "tcp", p.Address)
+	if err != nil {
+		return refused(err)
+	}
+	defer c.Close()
+	begin := time.Now()
+	_, err = fmt.Fprintf(c, "GET /%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", p.Payload, p.ServerName)
+	if err != nil {
+		return refused(err)
+	}
+	line, err := bufio.NewReader(io.LimitReader(c, 1024)).ReadString('\n')
+	if !strings.HasPrefix(line, "HTTP/") {
+		return outcome{detail: fmt.Sprintf("no response after %v: %v", time.Since(begin).Round(time.Millisecond), err)}
+	}
+	return outcome{reached: true, detail: strings.TrimSpace(line)}
+}
