@@ -1,0 +1,65 @@
+package firewall
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+)
+
+func TestLedger(t *testing.T) {
+	l := NewLedger("strict", "sha256:abc")
+	if r := l.Receipt(); r.Hosts == nil || len(r.Hosts) != 0 || r.Policy != "strict" || r.Digest != "sha256:abc" {
+		t.Errorf("empty receipt %+v", r)
+	}
+	for _, r := range []Record{
+		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: Allow, Reason: ReasonListed, BytesUp: 10, BytesDown: 100},
+		{Host: "a.example", Port: 443, Kind: KindTLS, Verdict: Deny, Reason: ReasonNotListed},
+		{Host: "b.example", Port: 80, Kind: KindHTTP, Verdict: Allow, Reason: ReasonListed, BytesUp: 1, BytesDown: 2},
+		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: Deny, Reason: ReasonAddress},
+		{Host: "b.example", Port: 443, Kind: KindDNS, Verdict: Allow, Reason: ReasonListed},
+		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: Allow, Reason: ReasonListed, BytesUp: 5, BytesDown: 50},
+	} {
+		l.Add(r)
+	}
+	want := []ReceiptHost{
+		{"a.example", 443, KindTLS, Deny, ReasonNotListed, 1, 0, 0},
+		{"b.example", 80, KindHTTP, Allow, ReasonListed, 1, 1, 2},
+		{"b.example", 443, KindDNS, Allow, ReasonListed, 1, 0, 0},
+		{"b.example", 443, KindTLS, Allow, ReasonListed, 2, 15, 150},
+		{"b.example", 443, KindTLS, Deny, ReasonAddress, 1, 0, 0},
+	}
+	if got := l.Receipt(); !reflect.DeepEqual(got.Hosts, want) || got.Overflow != 0 {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+func TestLedgerIsBounded(t *testing.T) {
+	l := NewLedger("open", "")
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range maxRows + 500 {
+				l.Add(Record{Host: fmt.Sprintf("h%d.example", i), Kind: KindDNS, Verdict: Deny, BytesUp: 1})
+				if i%1000 == w {
+					l.Receipt()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r := l.Receipt()
+	var counted int64
+	for _, h := range r.Hosts {
+		counted += h.Count
+	}
+	if len(r.Hosts) != maxRows || counted+r.Overflow != 4*(maxRows+500) || r.Overflow == 0 {
+		t.Errorf("%d rows, %d counted, %d over; want %d rows and %d in all", len(r.Hosts), counted, r.Overflow, maxRows, 4*(maxRows+500))
+	}
+	// A row that is there already is counted on.
+	before := r.Hosts[0]
+	l.Add(Record{Host: before.Host, Kind: KindDNS, Verdict: Deny, BytesUp: 1})
+	if after := l.Receipt().Hosts[0]; after.Count != before.Count+1 || after.BytesUp != before.BytesUp+1 {
+		t.Errorf("row %+v became %+v", before, after)
+	}
+}
