@@ -20,7 +20,7 @@ const (
 	EventThinking  EventType = "thinking"   // a whole block of reasoning; Text
 	EventToolStart EventType = "tool_start" // Tool
 	EventToolEnd   EventType = "tool_end"   // Tool with its result
-	EventUsage     EventType = "usage"      // Usage of one assistant message
+	EventUsage     EventType = "usage"      // Usage of one assistant message, of which it is the last event; Model
 	EventOutput    EventType = "output"     // raw standard output of the agent "command"; Text
 	EventStderr    EventType = "stderr"     // standard error of the agent's process; Text
 	EventRetry     EventType = "retry"      // the agent tries its provider again; Text
@@ -35,9 +35,12 @@ type Event struct {
 	Time time.Time `json:"time"`
 	Type EventType `json:"type"`
 
-	Execution string           `json:"executionId,omitempty"`
-	Stage     string           `json:"stage,omitempty"`
-	SessionID string           `json:"sessionId,omitempty"`
+	Execution string `json:"executionId,omitempty"`
+	Stage     string `json:"stage,omitempty"`
+	SessionID string `json:"sessionId,omitempty"`
+	// MessageID is the same for all that one assistant message says: its texts,
+	// thinking, tool starts and usage. It is unique within a run.
+	MessageID string           `json:"messageId,omitempty"`
 	Model     string           `json:"model,omitempty"`
 	Text      string           `json:"text,omitempty"`
 	Tool      *Tool            `json:"tool,omitempty"`

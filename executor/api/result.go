@@ -114,6 +114,13 @@ func (p *Problem) Error() string { return string(p.Code) + ": " + p.Detail }
 // Execution is the answer to GET /v1/executions/{id} and to an asynchronous POST.
 type Execution struct {
 	ID     string  `json:"executionId"`
-	State  string  `json:"state"` // queued, running, finished
+	State  string  `json:"state"` // one of the State constants
 	Result *Result `json:"result,omitempty"`
 }
+
+// The states of an execution.
+const (
+	StateQueued   = "queued"
+	StateRunning  = "running"
+	StateFinished = "finished" // Result is set
+)

@@ -1,0 +1,170 @@
+package executor
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"sallyport/executor/api"
+	"sallyport/executor/plan"
+	"sallyport/executor/store"
+	"sallyport/gate/control"
+)
+
+// healthTimeout bounds the question whether the gate is there.
+const healthTimeout = 5 * time.Second
+
+// Submit judges a request and, where it can be met, begins its execution. With a
+// key that was used before it returns the execution of that time, provided that
+// the request is the same. Nothing has been started when it returns a problem.
+func (e *Executor) Submit(ctx context.Context, req api.Request, key string) (*store.Entry, *api.Problem) {
+	arrived := time.Now()
+	meta := store.Meta{Key: key, Body: digest(req)}
+	if entry, problem := e.known(meta); entry != nil || problem != nil {
+		return entry, problem
+	}
+	health, problem := e.gateHealth(ctx)
+	if problem != nil {
+		return nil, problem
+	}
+	p, problem := e.cfg.Service.Judge(req, health.Policies)
+	if problem != nil {
+		return nil, problem
+	}
+	meta.ID, meta.Accepted = newID(arrived), arrived
+	meta.Request = e.withoutSecrets(req)
+	return e.admit(p, meta)
+}
+
+// digest identifies what is asked, whatever the order of its fields.
+func digest(req api.Request) string {
+	data, err := json.Marshal(req)
+	if err != nil { // only a RawMessage that is no JSON, which Decode lets not through
+		return ""
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func newID(t time.Time) string {
+	return strings.ToLower(ulid.MustNew(ulid.Timestamp(t), rand.Reader).String())
+}
+
+// withoutSecrets returns the request as it may be kept.
+func (e *Executor) withoutSecrets(req api.Request) api.Request {
+	data, err := json.Marshal(req)
+	if err != nil {
+		return api.Request{}
+	}
+	var kept api.Request
+	if err := json.Unmarshal([]byte(e.runner.Redactor.String(string(data))), &kept); err != nil {
+		return api.Request{}
+	}
+	return kept
+}
+
+func (e *Executor) gateHealth(ctx context.Context) (h control.Health, problem *api.Problem) {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	h, err := e.cfg.Gate.Health(ctx)
+	if err != nil {
+		return h, unavailable(api.CodeGateUnavailable, fmt.Sprintf("the gate cannot be reached: %v", err))
+	}
+	return h, nil
+}
+
+// known returns the execution that the key stands for already, if any.
+func (e *Executor) known(meta store.Meta) (*store.Entry, *api.Problem) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.knownLocked(meta)
+}
+
+func (e *Executor) knownLocked(meta store.Meta) (*store.Entry, *api.Problem) {
+	earlier, ok := e.keys[meta.Key]
+	if meta.Key == "" || !ok {
+		return nil, nil
+	}
+	if earlier.Body != meta.Body {
+		return nil, problem(http.StatusUnprocessableEntity, api.CodeIdempotencyReuse, "the Idempotency-Key was used for another request; each request needs a key of its own")
+	}
+	entry, ok := e.store.Get(earlier.ID)
+	if !ok { // swept in this moment
+		return nil, nil
+	}
+	return entry, nil
+}
+
+// remember notes an execution's key. The caller holds the mutex, or is alone.
+func (e *Executor) remember(m store.Meta) {
+	if m.Key != "" {
+		m.Request = api.Request{}
+		e.keys[m.Key] = m
+	}
+}
+
+// admit takes a plan into the queue.
+func (e *Executor) admit(p *plan.Plan, meta store.Meta) (*store.Entry, *api.Problem) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if entry, problem := e.knownLocked(meta); entry != nil || problem != nil {
+		return entry, problem
+	}
+	if problem := e.room(p); problem != nil {
+		return nil, problem
+	}
+	entry, err := e.store.Create(meta)
+	if err != nil {
+		e.cfg.Log.Error("an execution could not be recorded", "error", err)
+		return nil, problem(http.StatusInternalServerError, api.CodeStartFailed, "the executor cannot record the execution; its log says why")
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	e.active[meta.ID] = &activeRun{dir: p.Dir, cancel: cancel}
+	e.remember(meta)
+	e.tasks.Go(func() {
+		defer cancel(nil)
+		e.live(ctx, p, entry)
+	})
+	return entry, nil
+}
+
+// room says why there is no place for a run, or nil. The caller holds the mutex.
+func (e *Executor) room(p *plan.Plan) *api.Problem {
+	if e.draining {
+		return unavailable(api.CodeBusy, "the executor is being shut down")
+	}
+	if limit := e.cfg.MaxRuns + e.cfg.Queue; len(e.active) >= limit {
+		return unavailable(api.CodeBusy, fmt.Sprintf("%d runs are under way or waiting, which is the limit; try again later", limit))
+	}
+	if p.Dir == "" {
+		return nil
+	}
+	for id, a := range e.active {
+		if a.dir != "" && plan.Overlap(a.dir, p.Dir) {
+			busy := problem(http.StatusConflict, api.CodeBusy, fmt.Sprintf("config.cwd overlaps the workspace of execution %s, which is under way", id))
+			busy.Retryable = true
+			busy.Details = map[string]any{"field": "config.cwd", "executionId": id}
+			return busy
+		}
+	}
+	return nil
+}
+
+// Cancel asks an execution to end. It reports whether there was anything to end.
+func (e *Executor) Cancel(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a, ok := e.active[id]
+	if ok {
+		a.cancel(&api.Error{Code: api.CodeCancelled, Message: "the run was cancelled"})
+	}
+	return ok
+}

@@ -1,0 +1,276 @@
+// Package executor is the server that runs agents: it takes requests over HTTP,
+// judges them, runs each in a sandbox of its own behind the gate, and keeps what
+// came of it. New makes an Executor, Handler serves its API, Shutdown ends it.
+//
+// It starts nothing before the gate has confirmed the policy and before the
+// boundary has been proven; see package plan for what a request may ask, package
+// run for the life of one run and package store for what is kept.
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"sallyport/executor/api"
+	"sallyport/executor/backend"
+	"sallyport/executor/plan"
+	"sallyport/executor/redact"
+	"sallyport/executor/run"
+	"sallyport/executor/store"
+	"sallyport/gate/control"
+)
+
+// A Gate is what the executor needs of the gate; *control.Client is one.
+type Gate interface {
+	run.Gate
+	Health(ctx context.Context) (control.Health, error)
+}
+
+// A Boundary proves that nothing gets out of a cell but through the gate.
+type Boundary interface {
+	// Check makes the attempts. An error means that they could not be made.
+	Check(ctx context.Context) (api.BoundaryReport, error)
+}
+
+// Config is what an Executor is made of. All fields are required unless they
+// say otherwise.
+type Config struct {
+	// State is the executor's own directory; no other process may use it.
+	State string
+	// Token is what callers must show; see LoadToken.
+	Token string
+	// Version is that of the build.
+	Version string
+	// Service is what requests may ask for. Its Private and Sessions are set by
+	// New, from State.
+	Service   plan.Service
+	Isolation api.Isolation
+
+	Backend  backend.Backend
+	Cells    backend.Cells
+	Gate     Gate
+	Boundary Boundary
+	// Engine says why what isolates cannot be used now, or nil.
+	Engine func(ctx context.Context) error
+	Log    *slog.Logger
+
+	MaxRuns int // at once
+	Queue   int // waiting beside those
+	Limits  run.Limits
+	// Keep is how many finished executions are kept, KeepFor how long.
+	Keep    int
+	KeepFor time.Duration
+}
+
+// The directories and files of the executor in its state directory.
+const (
+	executionsDir = "executions"
+	workspacesDir = "workspaces"
+	sessionsDir   = "sessions"
+	cellsDir      = "cells" // the backend's
+	lockFile      = "lock"
+)
+
+// An Executor runs agents. It is safe for concurrent use.
+type Executor struct {
+	cfg    Config
+	lock   *os.File
+	store  *store.Store
+	runner *run.Runner
+	proof  *proof
+	slots  chan struct{} // holds one value for each run that is not in the queue
+
+	// background is ended by Shutdown.
+	background context.Context
+	stop       context.CancelFunc
+	tasks      sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	active   map[string]*activeRun
+	keys     map[string]store.Meta // by Idempotency-Key
+	draining bool
+}
+
+// An activeRun is an execution that has no result yet.
+type activeRun struct {
+	dir    string // the caller's workspace, or empty
+	cancel context.CancelCauseFunc
+}
+
+// New makes an executor on its state directory: runs that an earlier one left
+// behind are given their end, and the proof of the boundary begins. Shutdown
+// must follow.
+func New(cfg Config) (*Executor, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("configure the executor: %w", err)
+	}
+	cfg.Service.Sessions = filepath.Join(cfg.State, sessionsDir)
+	cfg.Service.Private = nil
+	for _, name := range []string{executionsDir, workspacesDir, sessionsDir, cellsDir, tokenFile, lockFile} {
+		cfg.Service.Private = append(cfg.Service.Private, filepath.Join(cfg.State, name))
+	}
+	lock, err := prepareState(cfg.State)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the state directory: %w", err)
+	}
+	st, err := store.Open(filepath.Join(cfg.State, executionsDir), cfg.Log, func(m store.Meta) api.Result { return lost(m, cfg.Isolation) })
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	e := &Executor{
+		cfg:    cfg,
+		lock:   lock,
+		store:  st,
+		runner: newRunner(cfg),
+		slots:  make(chan struct{}, cfg.MaxRuns),
+		active: map[string]*activeRun{},
+		keys:   map[string]store.Meta{},
+	}
+	for _, entry := range st.All() {
+		e.remember(entry.Meta)
+	}
+	e.background, e.stop = context.WithCancel(context.Background())
+	e.proof = &proof{boundary: cfg.Boundary, ctx: e.background, log: cfg.Log, changed: make(chan struct{})}
+	e.tasks.Go(e.proof.first)
+	e.tasks.Go(e.sweepNowAndThen)
+	return e, nil
+}
+
+func (c *Config) check() error {
+	switch s := c.Service; {
+	case !filepath.IsAbs(c.State):
+		return fmt.Errorf("the state directory %q is not an absolute path", c.State)
+	case len(c.Token) < minToken:
+		return fmt.Errorf("the token has fewer than %d characters", minToken)
+	case len(s.Agents) == 0 || len(s.Images) == 0 || len(s.Tiers) == 0 || s.Backend == "":
+		return errors.New("agents, images, tiers and the backend's name are required")
+	case s.UID <= 0:
+		return fmt.Errorf("the agent's user is %d; it must not be root", s.UID)
+	case s.DefaultTimeout <= 0 || s.MaxTimeout < s.DefaultTimeout:
+		return fmt.Errorf("the default timeout %v is not between 0 and the longest, %v", s.DefaultTimeout, s.MaxTimeout)
+	case c.MaxRuns <= 0 || c.Queue < 0:
+		return fmt.Errorf("%d runs at once and %d waiting make no sense", c.MaxRuns, c.Queue)
+	case c.Limits.OutputBytes <= 0 || c.Limits.WorkspaceBytes <= 0 || c.Limits.WorkspaceFiles <= 0:
+		return errors.New("limits of output and workspace are required")
+	case c.Keep <= 0 || c.KeepFor <= 0:
+		return errors.New("how many executions are kept, and how long, is required")
+	case c.Backend == nil || c.Cells == nil || c.Gate == nil || c.Boundary == nil || c.Engine == nil || c.Log == nil:
+		return errors.New("backend, cells, gate, boundary, engine and log are required")
+	}
+	return nil
+}
+
+func newRunner(cfg Config) *run.Runner {
+	secrets := map[string]string{"SALLYPORT_TOKEN": cfg.Token}
+	for _, keys := range []map[string]string{cfg.Service.Keys, cfg.Service.SearchKeys} {
+		for name, value := range keys {
+			secrets[name] = value
+		}
+	}
+	return &run.Runner{
+		Backend:    cfg.Backend,
+		Cells:      cfg.Cells,
+		Gate:       cfg.Gate,
+		Isolation:  cfg.Isolation,
+		Redactor:   redact.New(secrets),
+		Log:        cfg.Log,
+		Workspaces: filepath.Join(cfg.State, workspacesDir),
+		Limits:     cfg.Limits,
+	}
+}
+
+// prepareState makes the state directory, locks it, and empties the directory of
+// workspaces, of which none can be in use. The lock is held as long as the file
+// is open.
+func prepareState(state string) (*os.File, error) {
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(state, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s, which another executor may hold: %w", lock.Name(), err), lock.Close())
+	}
+	workspaces := filepath.Join(state, workspacesDir)
+	err = os.RemoveAll(workspaces)
+	for _, dir := range []string{workspaces, filepath.Join(state, sessionsDir)} {
+		err = errors.Join(err, os.MkdirAll(dir, 0o700))
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+// lost is the result of a run whose executor died.
+func lost(m store.Meta, isolation api.Isolation) api.Result {
+	res := run.Failed(m.ID, m.Accepted, isolation, unreached(), &api.Error{
+		Code:      api.CodeLost,
+		Message:   "the executor ended while the run was under way",
+		Retryable: true,
+	})
+	// The clock since then says nothing about the run.
+	res.DurationMS, res.Timings.Total = 0, -1
+	return res
+}
+
+// sweepPause is the time between two looks for executions that are too old.
+const sweepPause = time.Hour
+
+func (e *Executor) sweepNowAndThen() {
+	for {
+		e.sweep()
+		select {
+		case <-e.background.Done():
+			return
+		case <-time.After(sweepPause):
+		}
+	}
+}
+
+// sweep forgets executions that are kept no longer.
+func (e *Executor) sweep() {
+	gone, err := e.store.Sweep(e.cfg.Keep, time.Now().Add(-e.cfg.KeepFor))
+	if err != nil {
+		e.cfg.Log.Error("old executions could not be removed", "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, m := range gone {
+		if e.keys[m.Key].ID == m.ID {
+			delete(e.keys, m.Key)
+		}
+	}
+}
+
+// Shutdown refuses new runs, cancels those under way and waits for them to be
+// taken down, at most until ctx ends.
+func (e *Executor) Shutdown(ctx context.Context) error {
+	e.mu.Lock()
+	e.draining = true
+	for _, a := range e.active {
+		a.cancel(&api.Error{Code: api.CodeCancelled, Message: "the executor was shut down", Retryable: true})
+	}
+	e.mu.Unlock()
+	e.stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.tasks.Wait()
+	}()
+	select {
+	case <-done:
+		return errors.Join(e.store.Close(), e.lock.Close())
+	case <-ctx.Done():
+		return fmt.Errorf("runs were still under way: %w", context.Cause(ctx))
+	}
+}

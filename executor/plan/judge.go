@@ -1,0 +1,202 @@
+package plan
+
+import (
+	"fmt"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"sallyport/executor/agent"
+	"sallyport/executor/api"
+)
+
+// Bounds of a request's parts.
+const (
+	minTimeout       = time.Second
+	maxGlobs         = 64
+	maxGlobLength    = 512
+	maxTaskIDLength  = 256
+	maxContextLength = 1 << 20 // bytes, of the composed AGENTS.md
+)
+
+// unacceptable is a problem of a request that is understood and cannot be met.
+func unacceptable(field, format string, args ...any) *api.Problem {
+	return refuse(http.StatusUnprocessableEntity, api.CodeInvalidRequest, field, fmt.Sprintf(format, args...))
+}
+
+// unknownValue refuses a name that is not among those known.
+func unknownValue(field, got string, known []string) *api.Problem {
+	p := unacceptable(field, "%s is %.64q; it must be one of %s", field, got, strings.Join(known, ", "))
+	p.Details["known"] = known
+	return p
+}
+
+// denied refuses a capability that the executor does not have.
+func denied(field, capability, why string) *api.Problem {
+	p := refuse(http.StatusUnprocessableEntity, api.CodeCapability, field, why)
+	p.Details["requestedCapability"] = capability
+	return p
+}
+
+func (s *Service) judgePrompt(p *Plan) *api.Problem {
+	if strings.TrimSpace(p.Request.Prompt) == "" {
+		return invalid("prompt", "prompt is empty; it must say what the agent shall do")
+	}
+	id := p.Request.Opts.TaskID
+	if len(id) > maxTaskIDLength || strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return unacceptable("opts.taskId", "opts.taskId must have at most %d bytes, all printable", maxTaskIDLength)
+	}
+	return nil
+}
+
+// judgeCapabilities refuses what the original contract has and this executor
+// has not.
+func (s *Service) judgeCapabilities(p *Plan) *api.Problem {
+	c := p.Request.Config
+	for _, f := range []struct {
+		field string
+		given bool
+	}{
+		{"config.skillPaths", len(c.SkillPaths) > 0},
+		{"config.services", present(c.Services)},
+		{"config.telemetry", present(c.Telemetry)},
+		{"opts.githubAccess", present(p.Request.Opts.GithubAccess)},
+	} {
+		if f.given {
+			name := f.field[strings.Index(f.field, ".")+1:]
+			return denied(f.field, name, f.field+" is not offered by this executor; leave it out")
+		}
+	}
+	return nil
+}
+
+func present(raw []byte) bool { return len(raw) > 0 && string(raw) != "null" }
+
+func (s *Service) judgeIsolation(p *Plan) *api.Problem {
+	c := p.Request.Config
+	if c.Sandbox != "" && c.Backend != "" && c.Sandbox != c.Backend {
+		return invalid("config.sandbox", "config.sandbox is %.64q and config.backend %.64q; they are two names of the same, so give one", c.Sandbox, c.Backend)
+	}
+	field, wanted := "config.backend", c.Backend
+	if c.Sandbox != "" {
+		field, wanted = "config.sandbox", c.Sandbox
+	}
+	switch wanted {
+	case "", s.Backend:
+	case "gondolin", "none":
+		return denied(field, wanted, fmt.Sprintf("the backend %q is not offered by this executor; use %q", wanted, s.Backend))
+	default:
+		return unknownValue(field, wanted, []string{s.Backend})
+	}
+	p.Image = s.Images[0]
+	if c.SandboxImage != "" {
+		if !slices.Contains(s.Images, c.SandboxImage) {
+			return unknownValue("config.sandboxImage", c.SandboxImage, s.Images)
+		}
+		p.Image = c.SandboxImage
+	}
+	i := 0
+	if c.Tier != "" {
+		if i = slices.IndexFunc(s.Tiers, func(t Tier) bool { return t.Name == c.Tier }); i < 0 {
+			return unknownValue("config.tier", c.Tier, tierNames(s.Tiers))
+		}
+	}
+	p.Tier, p.Limits = s.Tiers[i].API(), s.Tiers[i].Limits
+	return nil
+}
+
+func tierNames(tiers []Tier) []string {
+	var names []string
+	for _, t := range tiers {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// The policies that a request gets without naming one.
+const (
+	strictPolicy = "strict"
+	openPolicy   = "open"
+)
+
+func judgePolicy(p *Plan, policies []string) *api.Problem {
+	c := p.Request.Config
+	p.Policy = strictPolicy
+	field := "config.egress"
+	if c.UnrestrictedEgress {
+		if c.Egress != "" && c.Egress != openPolicy {
+			return invalid("config.unrestrictedEgress", "config.unrestrictedEgress contradicts config.egress %.64q; give one of them", c.Egress)
+		}
+		p.Policy, field = openPolicy, "config.unrestrictedEgress"
+	} else if c.Egress != "" {
+		p.Policy = c.Egress
+	}
+	if !slices.Contains(policies, p.Policy) {
+		problem := unacceptable(field, "the gate's allowlist has no policy %.64q; it has %s", p.Policy, strings.Join(policies, ", "))
+		problem.Details["known"] = policies
+		return problem
+	}
+	return nil
+}
+
+func (s *Service) judgeTimeout(p *Plan) *api.Problem {
+	p.Timeout = s.DefaultTimeout
+	ms := p.Request.Config.TimeoutMS
+	if ms == 0 {
+		return nil
+	}
+	if ms < minTimeout.Milliseconds() || ms > s.MaxTimeout.Milliseconds() {
+		return unacceptable("config.timeoutMs", "config.timeoutMs is %d; it must be between %d and %d", ms, minTimeout.Milliseconds(), s.MaxTimeout.Milliseconds())
+	}
+	p.Timeout = time.Duration(ms) * time.Millisecond
+	return nil
+}
+
+func judgeArtifacts(p *Plan) *api.Problem {
+	globs := p.Request.Config.Artifacts
+	if len(globs) > maxGlobs {
+		return unacceptable("config.artifacts", "config.artifacts has %d globs; it may have %d", len(globs), maxGlobs)
+	}
+	for _, g := range globs {
+		var why string
+		switch {
+		case g == "" || len(g) > maxGlobLength:
+			why = fmt.Sprintf("must have 1 to %d bytes", maxGlobLength)
+		case path.IsAbs(g) || slices.Contains(strings.Split(g, "/"), ".."):
+			why = "must be relative to the workspace and stay within it"
+		case strings.ContainsFunc(g, unicode.IsControl) || !doublestar.ValidatePattern(g):
+			why = "must be a glob such as out/**/*.json"
+		default:
+			continue
+		}
+		return unacceptable("config.artifacts", "config.artifacts: %.64q %s", g, why)
+	}
+	p.Artifacts = globs
+	return nil
+}
+
+func (s *Service) judgeAgent(p *Plan) *api.Problem {
+	p.Adapter = s.Agents[0]
+	if name := p.Request.Config.Agent; name != "" {
+		i := slices.IndexFunc(s.Agents, func(a agent.Adapter) bool { return a.Name() == name })
+		if i < 0 {
+			return unknownValue("config.agent", name, s.AgentNames())
+		}
+		p.Adapter = s.Agents[i]
+	}
+	return p.Adapter.Check(p.Input)
+}
+
+// AgentNames are the values that config.agent may have.
+func (s *Service) AgentNames() []string {
+	var names []string
+	for _, a := range s.Agents {
+		names = append(names, a.Name())
+	}
+	return names
+}

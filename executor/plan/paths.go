@@ -1,0 +1,159 @@
+package plan
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"sallyport/executor/api"
+)
+
+// ResolveRoots checks the directories under which requests may name paths and
+// returns them without symbolic links.
+func ResolveRoots(roots []string) ([]string, error) {
+	var resolved []string
+	for _, r := range roots {
+		if !filepath.IsAbs(r) {
+			return nil, fmt.Errorf("root %q is not an absolute path", r)
+		}
+		dir, err := filepath.EvalSymlinks(r)
+		if err != nil {
+			return nil, fmt.Errorf("root %s: %w", r, err)
+		}
+		info, err := os.Stat(dir)
+		if err != nil {
+			return nil, fmt.Errorf("root %s: %w", r, err)
+		}
+		if !info.IsDir() {
+			return nil, fmt.Errorf("root %s is not a directory", r)
+		}
+		resolved = append(resolved, dir)
+	}
+	return resolved, nil
+}
+
+// Overlap reports whether one of two clean absolute paths is the other or lies
+// below it.
+func Overlap(a, b string) bool { return within(a, b) || within(b, a) }
+
+// within reports whether path is dir or lies below it.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// resolve returns an existing directory under one of the roots, without
+// symbolic links.
+func (s *Service) resolve(field, path string) (string, *api.Problem) {
+	if problem := wellFormed(field, path); problem != nil {
+		return "", problem
+	}
+	dir, err := filepath.EvalSymlinks(path)
+	switch {
+	case err != nil && s.underRoot(path):
+		return "", unacceptable(field, "%s: %.256q does not exist or cannot be opened", field, path)
+	case err != nil || !s.underRoot(dir):
+		// One answer for all that lies outside: whether it exists is none of
+		// the caller's business.
+		return "", s.outside(field, path)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "", unacceptable(field, "%s: %.256q does not exist or cannot be opened", field, path)
+	}
+	if !info.IsDir() {
+		return "", unacceptable(field, "%s: %.256q is not a directory", field, path)
+	}
+	return dir, nil
+}
+
+func wellFormed(field, path string) *api.Problem {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
+		return unacceptable(field, "%s is %.256q; it must be an absolute path in its shortest form", field, path)
+	}
+	return nil
+}
+
+func (s *Service) underRoot(path string) bool {
+	for _, r := range s.Roots {
+		if within(path, r) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Service) outside(field, path string) *api.Problem {
+	if len(s.Roots) == 0 {
+		return unacceptable(field, "%s: the operator has configured no roots, so no path can be named", field)
+	}
+	p := unacceptable(field, "%s: %.256q does not lie under a configured root (%s)", field, path, strings.Join(s.Roots, ", "))
+	p.Details["roots"] = s.Roots
+	return p
+}
+
+// judgeWorkspace resolves cwd and says as whom the sandbox must run to use it.
+func (s *Service) judgeWorkspace(p *Plan) *api.Problem {
+	const field = "config.cwd"
+	p.UID, p.GID = s.UID, s.UID
+	cwd := p.Request.Config.CWD
+	if cwd == "" {
+		return nil
+	}
+	dir, problem := s.resolve(field, cwd)
+	if problem != nil {
+		return problem
+	}
+	for _, private := range s.Private {
+		if Overlap(dir, private) {
+			return unacceptable(field, "%s: %.256q holds or lies in a directory of the executor's own", field, cwd)
+		}
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return unacceptable(field, "%s: %.256q does not exist or cannot be opened", field, cwd)
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	if owner.Uid != 0 {
+		p.UID, p.GID = int(owner.Uid), int(owner.Gid)
+		if p.GID == 0 { // no group of the host's root for a sandbox
+			p.GID = s.UID
+		}
+	} else if !writable(info, owner, s.UID) {
+		return unacceptable(field, "%s: %.256q belongs to root and is not writable for the agent; mend it with: chown -R %d:%d %s", field, cwd, s.UID, s.UID, dir)
+	}
+	p.Dir = dir
+	return nil
+}
+
+// writable reports whether a directory of root's can be written by the agent.
+func writable(info os.FileInfo, owner *syscall.Stat_t, uid int) bool {
+	mode := info.Mode().Perm()
+	return mode&0o003 == 0o003 || mode&0o030 == 0o030 && int(owner.Gid) == uid
+}
+
+// judgeSessions finds where the session log goes. It must be out of the agent's
+// reach, as the executor writes there.
+func (s *Service) judgeSessions(p *Plan) *api.Problem {
+	const field = "config.sessionsDir"
+	p.SessionsDir = s.Sessions
+	dir := p.Request.Config.SessionsDir
+	if dir == "" {
+		return nil
+	}
+	resolved, problem := s.resolve(field, dir)
+	if problem != nil {
+		return problem
+	}
+	if p.Dir != "" && Overlap(resolved, p.Dir) {
+		return unacceptable(field, "%s: %.256q holds or lies in the workspace, where the agent can write", field, dir)
+	}
+	for _, private := range s.Private {
+		if private != s.Sessions && Overlap(resolved, private) {
+			return unacceptable(field, "%s: %.256q holds or lies in a directory of the executor's own", field, dir)
+		}
+	}
+	p.SessionsDir = resolved
+	return nil
+}

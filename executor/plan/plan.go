@@ -1,0 +1,93 @@
+// Package plan turns a request into a Plan: what one run will be, with every
+// name looked up, every path resolved and every bound set. A request that cannot
+// be met is refused here with an api.Problem, before anything has been started.
+package plan
+
+import (
+	"time"
+
+	"sallyport/executor/agent"
+	"sallyport/executor/api"
+	"sallyport/executor/backend"
+)
+
+// A Plan is a request that has been judged. It is not changed afterwards.
+type Plan struct {
+	Request api.Request
+	Adapter agent.Adapter
+	Input   agent.Input
+	// Policy is the name of the gate's policy for the run.
+	Policy  string
+	Timeout time.Duration
+	Image   string
+	Tier    api.Tier
+	Limits  backend.Limits
+	// Dir is the host's directory that the caller named as the workspace, without
+	// symbolic links; empty means an empty workspace of the run's own.
+	Dir string
+	// UID and GID are those of the sandbox; never 0.
+	UID, GID int
+	// SessionsDir is where the session log goes.
+	SessionsDir string
+	Artifacts   []string
+}
+
+// A Service is what the executor offers. All fields are required unless they say
+// otherwise. It is not changed while it is in use.
+type Service struct {
+	// Roots are the directories under which a request's paths may lie; with none
+	// a request cannot name any path. See ResolveRoots.
+	Roots []string
+	// Private are directories of the executor's own that no workspace may touch.
+	Private []string
+	// Sessions is the default of sessionsDir.
+	Sessions string
+
+	Agents  []agent.Adapter // the first is the default
+	Backend string          // its name in a request
+	Images  []string        // the first is the default
+	Tiers   []Tier          // the first is the default
+	UID     int             // of the agent where nothing else is wanted; never 0
+
+	DefaultTimeout, MaxTimeout time.Duration
+
+	// Keys are the operator's provider keys, SearchKeys those of search providers,
+	// by the name of their variable.
+	Keys, SearchKeys map[string]string
+	// ExtraCA is the path of a PEM file with the operator's extra certificates,
+	// read anew for each run; empty for none.
+	ExtraCA string
+}
+
+// A Tier is an api.Tier with all of the backend's limits.
+type Tier struct {
+	Name   string
+	Limits backend.Limits
+}
+
+// API is the tier as a caller sees it.
+func (t Tier) API() api.Tier {
+	return api.Tier{Name: t.Name, MemoryBytes: t.Limits.MemoryBytes, PIDs: t.Limits.PIDs, CPUs: t.Limits.CPUs}
+}
+
+// Judge makes the plan of a request. policies are the names that the gate knows.
+func (s *Service) Judge(req api.Request, policies []string) (*Plan, *api.Problem) {
+	p := &Plan{Request: req}
+	for _, step := range []func(*Plan) *api.Problem{
+		s.judgePrompt,
+		s.judgeCapabilities,
+		s.judgeIsolation,
+		func(p *Plan) *api.Problem { return judgePolicy(p, policies) },
+		s.judgeTimeout,
+		judgeArtifacts,
+		s.judgeWorkspace,
+		s.judgeSessions,
+		s.judgeInput,
+		s.judgeAgent,
+	} {
+		if problem := step(p); problem != nil {
+			return nil, problem
+		}
+	}
+	return p, nil
+}

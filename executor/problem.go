@@ -1,0 +1,73 @@
+package executor
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"sallyport/executor/api"
+)
+
+const (
+	jsonType    = "application/json"
+	ndjsonType  = "application/x-ndjson"
+	sseType     = "text/event-stream"
+	problemType = "application/problem+json"
+)
+
+// writeTimeout bounds one write to a caller.
+const writeTimeout = 30 * time.Second
+
+// retryAfter is what callers are told to wait before they try again.
+const retryAfter = 5 * time.Second
+
+func problem(status int, code api.Code, detail string) *api.Problem {
+	return &api.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+}
+
+// unavailable is a problem that passes.
+func unavailable(code api.Code, detail string) *api.Problem {
+	p := problem(http.StatusServiceUnavailable, code, detail)
+	p.Retryable = true
+	return p
+}
+
+func notFound(detail string) *api.Problem {
+	return problem(http.StatusNotFound, api.CodeNotFound, detail)
+}
+
+func badRequest(detail string) *api.Problem {
+	return problem(http.StatusBadRequest, api.CodeInvalidRequest, detail)
+}
+
+func writeProblem(w http.ResponseWriter, p *api.Problem) {
+	if p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+	}
+	write(w, p.Status, problemType, p)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) { write(w, status, jsonType, v) }
+
+// write writes one JSON document. That it could not be sent concerns nobody but
+// the caller, who is gone.
+func write(w http.ResponseWriter, status int, contentType string, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, "the answer could not be encoded", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	extend(w)
+	w.WriteHeader(status)
+	w.Write(append(body, '\n'))
+}
+
+// extend gives the next write its time. A writer without deadlines, such as a
+// test's recorder, needs none.
+func extend(w http.ResponseWriter) {
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+}

@@ -1,0 +1,137 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"sallyport/executor/api"
+)
+
+const (
+	// proofTimeout bounds one check of the boundary, proofPatience how long a run
+	// waits for the first one.
+	proofTimeout  = 2 * time.Minute
+	proofPatience = time.Minute
+	// proofPause is the time between attempts at the first check.
+	proofPause = 2 * time.Second
+)
+
+// A proof is what is known of the boundary. Until a check has been made, and
+// after one in which something got through, no run may start.
+type proof struct {
+	boundary Boundary
+	ctx      context.Context // of the executor's background
+	log      *slog.Logger
+	flight   singleflight.Group
+
+	mu      sync.Mutex          // guards what follows
+	report  *api.BoundaryReport // of the last check that could be made
+	err     error               // of the last check, where it could not
+	changed chan struct{}       // closed, and replaced, after every check
+}
+
+// first checks until a check can be made: at boot the gate may not be there yet.
+func (p *proof) first() {
+	for {
+		if _, err := p.check(p.ctx); err == nil || p.ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-time.After(proofPause):
+		}
+	}
+}
+
+// check checks the boundary now; callers at the same time share one check.
+func (p *proof) check(ctx context.Context) (api.BoundaryReport, error) {
+	result := p.flight.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(p.ctx, proofTimeout)
+		defer cancel()
+		report, err := p.boundary.Check(ctx)
+		p.note(report, err)
+		return report, err
+	})
+	select {
+	case r := <-result:
+		return r.Val.(api.BoundaryReport), r.Err
+	case <-ctx.Done():
+		return api.BoundaryReport{}, context.Cause(ctx)
+	}
+}
+
+func (p *proof) note(report api.BoundaryReport, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+	switch {
+	case err != nil:
+		p.log.Warn("the boundary could not be checked", "error", err)
+	case report.Passed:
+		p.report = &report
+		p.log.Info("the boundary is proven", "engine", report.Engine, "probes", len(report.Findings))
+	default:
+		p.report = &report
+		p.log.Error("the boundary does not hold; no run will start", "engine", report.Engine, "probes", report.Failed())
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// state returns the last report, or nil, what announces the next, and the error
+// of the last check.
+func (p *proof) state() (report *api.BoundaryReport, changed <-chan struct{}, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.report, p.changed, p.err
+}
+
+// why says why no run may start, or nothing.
+func (p *proof) why() string {
+	report, _, err := p.state()
+	switch {
+	case report == nil && err != nil:
+		return fmt.Sprintf("the boundary could not be checked yet: %v", err)
+	case report == nil:
+		return "the boundary has not been checked yet"
+	case !report.Passed:
+		return "the boundary does not hold: " + strings.Join(report.Failed(), ", ")
+	}
+	return ""
+}
+
+// await waits for the first check and returns why a run must not start, or nil.
+func (p *proof) await(ctx context.Context) *api.Error {
+	patience := time.NewTimer(proofPatience)
+	defer patience.Stop()
+	for {
+		report, changed, _ := p.state()
+		if report != nil {
+			break
+		}
+		select {
+		case <-changed:
+			continue
+		case <-patience.C:
+		case <-ctx.Done():
+		}
+		break
+	}
+	why := p.why()
+	if why == "" {
+		return nil
+	}
+	failure := &api.Error{Code: api.CodeStartFailed, Message: why, Retryable: true}
+	if report, _, _ := p.state(); report != nil {
+		failure.Retryable = false
+		failure.Details = map[string]any{"probes": report.Failed()}
+	}
+	return failure
+}

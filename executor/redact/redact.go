@@ -1,0 +1,148 @@
+// Package redact takes the values of secrets out of text before it is stored,
+// logged or sent. It finds a value as it is, however a stream is cut; it does
+// not find one that was encoded, split by other bytes or shortened, so it guards
+// against accidents, not against an agent that wants to give its key away.
+package redact
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// minLength is the shortest value that is looked for, in bytes: a shorter one
+// would turn up in ordinary text and say by its absence what it is.
+const minLength = 8
+
+// A Redactor knows secrets by name. The zero Redactor knows none.
+type Redactor struct {
+	secrets []secret // the longest first
+}
+
+type secret struct {
+	value, mark []byte
+}
+
+// New returns a Redactor of values by name, such as the environment variable
+// that holds each. Values shorter than 8 bytes are left alone.
+func New(values map[string]string) *Redactor {
+	r := new(Redactor)
+	for name, value := range values {
+		if len(value) >= minLength {
+			r.secrets = append(r.secrets, secret{[]byte(value), []byte("[" + name + " redacted]")})
+		}
+	}
+	slices.SortFunc(r.secrets, func(a, b secret) int {
+		if d := len(b.value) - len(a.value); d != 0 {
+			return d
+		}
+		return bytes.Compare(a.mark, b.mark)
+	})
+	return r
+}
+
+// String returns s with every secret replaced by its name.
+func (r *Redactor) String(s string) string {
+	if !slices.ContainsFunc(r.secrets, func(x secret) bool { return strings.Contains(s, string(x.value)) }) {
+		return s
+	}
+	st := r.Stream()
+	return string(append(st.Next([]byte(s)), st.Flush()...))
+}
+
+// A Stream redacts a text that arrives in pieces. It holds back at most the
+// length of the longest secret, and only bytes that may be the beginning of one.
+type Stream struct {
+	r    *Redactor
+	held []byte
+}
+
+// Stream returns a new Stream.
+func (r *Redactor) Stream() *Stream { return &Stream{r: r} }
+
+// Next takes the next piece and returns what is certain of the text so far. The
+// result is valid until p changes or the next call.
+func (s *Stream) Next(p []byte) []byte {
+	if len(s.r.secrets) == 0 {
+		return p
+	}
+	text := p
+	if len(s.held) > 0 {
+		text = append(s.held, p...)
+		s.held = nil
+	}
+	var out []byte
+	for {
+		at, x, certain := s.r.find(text)
+		if x == nil {
+			keep := s.r.pending(text)
+			s.held = bytes.Clone(text[keep:])
+			return join(out, text[:keep])
+		}
+		if !certain {
+			s.held = bytes.Clone(text[at:])
+			return join(out, text[:at])
+		}
+		out = append(append(out, text[:at]...), x.mark...)
+		text = text[at+len(x.value):]
+	}
+}
+
+// Flush returns what was held back; the text has ended.
+func (s *Stream) Flush() []byte {
+	var out []byte
+	text := s.held
+	s.held = nil
+	for {
+		at, x, _ := s.r.find(text)
+		if x == nil {
+			return append(out, text...)
+		}
+		out = append(append(out, text[:at]...), x.mark...)
+		text = text[at+len(x.value):]
+	}
+}
+
+// join returns a followed by b without a copy where a is empty.
+func join(a, b []byte) []byte {
+	if len(a) == 0 {
+		return b
+	}
+	return append(a, b...)
+}
+
+// find returns where the first secret in text begins and which it is, the
+// longest where several begin there. It is not certain where text ends inside a
+// longer one that begins at the same place.
+func (r *Redactor) find(text []byte) (at int, found *secret, certain bool) {
+	at = len(text)
+	for i := range r.secrets {
+		x := &r.secrets[i]
+		if j := bytes.Index(text[:min(len(text), at+len(x.value))], x.value); j >= 0 && (found == nil || j < at) {
+			at, found = j, x
+		}
+	}
+	if found == nil {
+		return 0, nil, true
+	}
+	for _, x := range r.secrets {
+		if len(x.value) > len(found.value) && len(x.value) > len(text)-at && bytes.HasPrefix(x.value, text[at:]) {
+			return at, found, false
+		}
+	}
+	return at, found, true
+}
+
+// pending returns where the longest end of text begins that may be the
+// beginning of a secret.
+func (r *Redactor) pending(text []byte) int {
+	first := len(text)
+	for _, x := range r.secrets {
+		for i := max(0, len(text)-len(x.value)+1); i < first; i++ {
+			if bytes.HasPrefix(x.value, text[i:]) {
+				first = i
+			}
+		}
+	}
+	return first
+}

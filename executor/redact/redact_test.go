@@ -1,0 +1,96 @@
+package redact_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"sallyport/executor/redact"
+)
+
+func TestString(t *testing.T) {
+	r := redact.New(map[string]string{
+		"A_KEY":     "sk-ant-12345678",
+		"B_KEY":     "sk-ant-12345678-longer",
+		"SHORT_KEY": "abc",
+		"NO_KEY":    "",
+	})
+	for _, tt := range []struct{ in, want string }{
+		{"", ""},
+		{"nothing here", "nothing here"},
+		{"key sk-ant-12345678.", "key [A_KEY redacted]."},
+		{"sk-ant-12345678-longer", "[B_KEY redacted]"},
+		{"sk-ant-12345678-longe", "[A_KEY redacted]-longe"},
+		{"sk-ant-12345678sk-ant-12345678", "[A_KEY redacted][A_KEY redacted]"},
+		{"sk-ant-1234567", "sk-ant-1234567"},
+		{"abc stays: it is too short", "abc stays: it is too short"},
+	} {
+		if got := r.String(tt.in); got != tt.want {
+			t.Errorf("String(%q) = %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestZeroRedactor(t *testing.T) {
+	var r redact.Redactor
+	if got := r.String("text"); got != "text" {
+		t.Errorf("String = %q", got)
+	}
+	s := r.Stream()
+	if got := s.Next([]byte("text")); string(got) != "text" {
+		t.Errorf("Next = %q", got)
+	}
+}
+
+// TestStreamHoldsBackLittle checks that ordinary text passes at once.
+func TestStreamHoldsBackLittle(t *testing.T) {
+	s := redact.New(map[string]string{"A_KEY": "sk-ant-12345678"}).Stream()
+	if got := s.Next([]byte("a line\n")); string(got) != "a line\n" {
+		t.Errorf("Next = %q, want all of it", got)
+	}
+	if got := s.Next([]byte("asks")); string(got) != "ask" {
+		t.Errorf("Next = %q, want all but the possible beginning of a secret", got)
+	}
+	if got := s.Flush(); string(got) != "s" {
+		t.Errorf("Flush = %q", got)
+	}
+}
+
+// FuzzStream checks that a text comes out the same however it is cut, and that
+// no secret is left in it.
+func FuzzStream(f *testing.F) {
+	secrets := map[string]string{"A": "aaaaabbbbb", "B": "bbbbbaaaaa", "C": "aaaaabbbbbaaaaac", "D": "ababababab"}
+	r := redact.New(secrets)
+	f.Add([]byte("xx aaaaabbbbb yy"), byte(1))
+	f.Add([]byte("aaaaabbbbbaaaaac"), byte(3))
+	f.Add([]byte("aaaaabbbbbaaaaabbbbb"), byte(7))
+	f.Add([]byte("abababababababababab"), byte(2))
+	f.Fuzz(func(t *testing.T, text []byte, step byte) {
+		n := int(step)%16 + 1
+		s := r.Stream()
+		var got bytes.Buffer
+		for rest := text; len(rest) > 0; {
+			k := min(n, len(rest))
+			got.Write(s.Next(bytes.Clone(rest[:k])))
+			rest = rest[k:]
+		}
+		got.Write(s.Flush())
+		if want := r.String(string(text)); got.String() != want {
+			t.Errorf("in pieces of %d: %q, want %q", n, got.String(), want)
+		}
+		for _, part := range splitMarks(got.String()) {
+			for _, v := range secrets {
+				if strings.Contains(part, v) {
+					t.Errorf("%q still holds %q", got.String(), v)
+				}
+			}
+		}
+	})
+}
+
+func splitMarks(s string) []string {
+	for _, name := range []string{"A", "B", "C", "D"} {
+		s = strings.ReplaceAll(s, "["+name+" redacted]", "\x00")
+	}
+	return strings.Split(s, "\x00")
+}

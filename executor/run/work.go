@@ -1,0 +1,150 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"sallyport/entrypoint"
+	"sallyport/executor/api"
+	"sallyport/executor/backend"
+)
+
+// work runs the job in a sandbox that has been started, and judges it.
+func (x *execution) work(ctx context.Context, sandbox backend.Sandbox, dir string) *api.Error {
+	session, failure := x.ready(ctx, sandbox)
+	if failure != nil {
+		return failure
+	}
+	defer session.Close()
+	x.timings.Ready = x.since()
+	x.stage("ready")
+
+	wctx, unwatch := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		x.watchWorkspace(wctx, dir)
+	}()
+	defer func() { unwatch(); <-watched }()
+
+	j := x.newJob()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		j.run(session)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		x.stop(ctx, sandbox, session, ended)
+	}
+	j.finish()
+	failure = x.judge(ctx, sandbox, j)
+	if failure != nil && failure == j.outcome.Err {
+		j.addStderr(failure)
+	}
+	return failure
+}
+
+// ready waits for PID 1. A sandbox that does not come up is never given a job.
+func (x *execution) ready(ctx context.Context, sandbox backend.Sandbox) (*entrypoint.Session, *api.Error) {
+	rctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	session, err := entrypoint.Open(rctx, sandbox.Stdin(), sandbox.Stdout())
+	if err != nil {
+		return nil, x.cause(ctx, startFailed("start the sandbox", err))
+	}
+	return session, nil
+}
+
+// stop ends a job because ctx has ended. A run that is merely late or unwanted
+// may end in order; one that broke a bound, or whose gate is gone, may not.
+func (x *execution) stop(ctx context.Context, sandbox backend.Sandbox, session *entrypoint.Session, ended <-chan struct{}) {
+	switch x.cause(ctx, nil).Code {
+	case api.CodeTimeout, api.CodeCancelled:
+		if session.Signal("TERM") == nil {
+			timer := time.NewTimer(stopTimeout)
+			defer timer.Stop()
+			select {
+			case <-ended:
+				return
+			case <-timer.C:
+			}
+		}
+	}
+	rctx, cancel := context.WithTimeout(context.Background(), teardownTimeout)
+	defer cancel()
+	if err := sandbox.Remove(rctx); err != nil {
+		x.log.Error("the sandbox could not be killed", "sandbox", sandbox.ID(), "error", err)
+	}
+	session.Close() // ends the job here, whatever the sandbox does
+	<-ended
+}
+
+// judge says whether the run failed, and of what: the executor's own reasons
+// first, then the engine's word, then PID 1's, then the agent's.
+func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, j *job) *api.Error {
+	if ctx.Err() != nil {
+		return x.cause(ctx, nil)
+	}
+	if j.escape != nil {
+		return &api.Error{
+			Code:    api.CodeEscape,
+			Message: "the sandbox sent artifacts that it must not send: " + j.escape.Error(),
+			Details: map[string]any{"escapeKind": "artifact_" + j.escape.Kind},
+		}
+	}
+	gone := j.err != nil
+	if gone || j.exit.Code != 0 || j.exit.Signal != "" {
+		if failure := x.engineVerdict(sandbox, gone, j.exit); failure != nil {
+			return failure
+		}
+	}
+	if gone {
+		return &api.Error{Code: api.CodeLost, Message: "the sandbox ended before its job did: " + x.Redactor.String(j.err.Error()), Retryable: true}
+	}
+	if j.outcome.Err == nil && j.exit.Code != 0 && !j.started {
+		return startFailed("start the agent", errors.New(x.Redactor.String(j.exit.Error)))
+	}
+	return j.outcome.Err
+}
+
+// engineVerdict asks the engine whether memory ran out. It may learn that only
+// some time after PID 1 saw a process die.
+func (x *execution) engineVerdict(sandbox backend.Sandbox, gone bool, exit entrypoint.Exit) *api.Error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+	defer cancel()
+	tries := 1
+	if gone || exit.Signal == "KILL" || exit.Code == 128+9 {
+		tries = 5
+	}
+	for ; tries > 0; tries-- {
+		killed, err := sandbox.OOMKilled(ctx)
+		if err != nil {
+			x.log.Warn("the engine does not say whether memory ran out", "sandbox", sandbox.ID(), "error", err)
+		}
+		if killed {
+			return &api.Error{
+				Code:    api.CodeMemory,
+				Message: "the sandbox ran out of memory",
+				Details: map[string]any{"memoryLimitBytes": x.plan.Limits.MemoryBytes},
+			}
+		}
+		if tries > 1 {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// addStderr puts the end of the agent's standard error beside its failure.
+func (j *job) addStderr(failure *api.Error) {
+	if text := strings.TrimSpace(strings.ToValidUTF8(j.lastStderr.String(), "\uFFFD")); text != "" {
+		if failure.Details == nil {
+			failure.Details = map[string]any{}
+		}
+		failure.Details["stderr"] = text
+	}
+}

@@ -1,0 +1,105 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"sallyport/executor/api"
+	"sallyport/executor/plan"
+)
+
+func (e *Executor) getHealth(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, api.Health{Status: "ok", Version: e.cfg.Version})
+}
+
+// getReadiness says whether a run could start now, and if not, why.
+func (e *Executor) getReadiness(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
+	defer cancel()
+	ready := api.Readiness{Ready: true}
+	add := func(name, why string) {
+		ready.Ready = ready.Ready && why == ""
+		ready.Checks = append(ready.Checks, api.ReadinessCheck{Name: name, Ready: why == "", Detail: why})
+	}
+	_, err := e.cfg.Gate.Health(ctx)
+	add("gate", text(err))
+	add("engine", text(e.cfg.Engine(ctx)))
+	add("boundary", e.proof.why())
+	status := http.StatusOK
+	if !ready.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, ready)
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func (e *Executor) getOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", jsonType)
+	w.Write(api.OpenAPI)
+}
+
+// postBoundaryCheck makes the attempts to get out now. Its outcome decides
+// whether further runs may start.
+func (e *Executor) postBoundaryCheck(w http.ResponseWriter, r *http.Request) {
+	report, err := e.proof.check(r.Context())
+	if err != nil {
+		writeProblem(w, unavailable(api.CodeStartFailed, fmt.Sprintf("the boundary could not be checked: %v", err)))
+		return
+	}
+	writeJSON(w, http.StatusOK, report)
+}
+
+func (e *Executor) getCapabilities(w http.ResponseWriter, r *http.Request) {
+	health, p := e.gateHealth(r.Context())
+	if p != nil {
+		writeProblem(w, p)
+		return
+	}
+	s := &e.cfg.Service
+	c := api.Capabilities{
+		Version:            e.cfg.Version,
+		Agents:             s.AgentNames(),
+		Backends:           []string{s.Backend},
+		Images:             s.Images,
+		Policies:           health.Policies,
+		PolicyDigest:       health.Digest,
+		WebSearchProviders: s.SearchProviders(),
+		Limits:             e.limits(),
+		Sandbox: api.Sandbox{
+			Supported:      true,
+			IsolationModel: e.cfg.Isolation.Model,
+			// Network, through the gate; everything else is the sandbox's own.
+			AllowedHostCalls: []string{"host.fetch"},
+			WallClockLimitMS: s.MaxTimeout.Milliseconds(),
+		},
+	}
+	for _, t := range s.Tiers {
+		c.Tiers = append(c.Tiers, t.API())
+		c.Sandbox.MemoryLimitBytes = max(c.Sandbox.MemoryLimitBytes, t.Limits.MemoryBytes)
+	}
+	writeJSON(w, http.StatusOK, c)
+}
+
+func (e *Executor) limits() api.ServiceLimits {
+	l := e.cfg.Limits
+	return api.ServiceLimits{
+		RequestBytes:     plan.MaxRequest,
+		DefaultTimeoutMS: e.cfg.Service.DefaultTimeout.Milliseconds(),
+		MaxTimeoutMS:     e.cfg.Service.MaxTimeout.Milliseconds(),
+		OutputBytes:      l.OutputBytes,
+		WorkspaceBytes:   l.WorkspaceBytes,
+		ArtifactBytes:    l.Artifacts.Bytes,
+		ArtifactFiles:    l.Artifacts.Files,
+		ConcurrentRuns:   e.cfg.MaxRuns,
+		QueuedRuns:       e.cfg.Queue,
+		KeptExecutions:   e.cfg.Keep,
+		KeptForMS:        e.cfg.KeepFor.Milliseconds(),
+	}
+}

@@ -1,0 +1,160 @@
+package store
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
+
+	"sallyport/executor/api"
+)
+
+// ArtifactLimits bound what is taken from one archive. The zero value takes
+// nothing.
+type ArtifactLimits struct {
+	Bytes int64 // of all files together
+	Files int
+}
+
+// maxNameLength is the longest name of an artifact, in bytes, maxDepth the
+// most directories that it lies in.
+const (
+	maxNameLength = 512
+	maxDepth      = 32
+)
+
+// An ArchiveError says that an archive holds what no honest sender puts into
+// it. Nothing of it was kept.
+type ArchiveError struct {
+	Kind   string // traversal, link, special, duplicate or limit
+	Detail string
+}
+
+func (e *ArchiveError) Error() string { return "artifact archive refused: " + e.Detail }
+
+// SaveArtifacts reads a tar archive that was made in a sandbox and keeps the
+// regular files in it; a file whose name is unfit is listed as skipped. Anything
+// else in the archive than regular files and directories, a name that leads
+// elsewhere, a name that comes twice or more than the limits refuses the archive
+// as a whole with an *ArchiveError. It may be called once.
+func (e *Entry) SaveArtifacts(r io.Reader, lim ArtifactLimits) ([]api.Artifact, error) {
+	kept, err := e.saveArtifacts(r, lim)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("keep the artifacts of %s: %w", e.Meta.ID, err), e.root.RemoveAll(e.path(artifactsDir)))
+	}
+	return kept, nil
+}
+
+func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits) ([]api.Artifact, error) {
+	if err := e.root.Mkdir(e.path(artifactsDir), 0o700); err != nil {
+		return nil, err
+	}
+	dir, err := e.root.OpenRoot(e.path(artifactsDir))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var kept []api.Artifact
+	archive := tar.NewReader(r)
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return kept, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the archive: %w", err)
+		}
+		if h.Typeflag == tar.TypeDir {
+			continue // directories are made as files need them
+		}
+		if err := judge(h, lim); err != nil {
+			return nil, err
+		}
+		lim.Bytes -= h.Size
+		lim.Files--
+		if why := unfit(h.Name); why != "" {
+			kept = append(kept, api.Artifact{Name: fmt.Sprintf("%.128q", h.Name), Skipped: why})
+			continue
+		}
+		a, err := keep(dir, h, archive)
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, a)
+	}
+}
+
+// judge refuses a header that no honest sender makes: PID 1 sends only regular
+// files that it found under the workspace, within the limits.
+func judge(h *tar.Header, lim ArtifactLimits) error {
+	refuse := func(kind, format string, args ...any) error {
+		return &ArchiveError{kind, fmt.Sprintf(format, args...)}
+	}
+	switch h.Typeflag {
+	case tar.TypeReg:
+	case tar.TypeLink, tar.TypeSymlink:
+		return refuse("link", "%.128q is a link", h.Name)
+	default:
+		return refuse("special", "%.128q is no regular file (type %q)", h.Name, h.Typeflag)
+	}
+	switch {
+	case strings.HasPrefix(h.Name, "/") || slices.Contains(strings.Split(h.Name, "/"), ".."):
+		return refuse("traversal", "%.128q leads out of the workspace", h.Name)
+	case lim.Files <= 0:
+		return refuse("limit", "it has more files than were asked for")
+	case h.Size > lim.Bytes:
+		return refuse("limit", "%.128q is larger than the %d bytes that are left", h.Name, lim.Bytes)
+	}
+	return nil
+}
+
+// unfit says why a file cannot be kept under its name, or nothing.
+func unfit(name string) string {
+	switch {
+	case len(name) > maxNameLength:
+		return fmt.Sprintf("the name is longer than %d bytes", maxNameLength)
+	case strings.Count(name, "/") > maxDepth:
+		return fmt.Sprintf("it lies more than %d directories deep", maxDepth)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return "the name holds unprintable characters"
+	case !fs.ValidPath(name) || name == ".":
+		return "the name is not in its shortest form"
+	}
+	return ""
+}
+
+// keep writes one file. That it does not exist yet is part of the defence: no
+// entry of an archive can change what another has made.
+func keep(dir *os.Root, h *tar.Header, content io.Reader) (api.Artifact, error) {
+	if parent := path.Dir(h.Name); parent != "." {
+		switch err := dir.MkdirAll(parent, 0o700); {
+		case errors.Is(err, syscall.ENOTDIR):
+			return api.Artifact{}, &ArchiveError{"duplicate", fmt.Sprintf("%.128q lies below a file", h.Name)}
+		case err != nil:
+			return api.Artifact{}, err
+		}
+	}
+	f, err := dir.OpenFile(h.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return api.Artifact{}, &ArchiveError{"duplicate", fmt.Sprintf("%.128q comes twice", h.Name)}
+	}
+	if err != nil {
+		return api.Artifact{}, err
+	}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, sum), content)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return api.Artifact{}, fmt.Errorf("write %q: %w", h.Name, err)
+	}
+	return api.Artifact{Name: h.Name, Size: n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
+}

@@ -1,0 +1,269 @@
+package store
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"sync"
+	"time"
+
+	"sallyport/executor/api"
+)
+
+// ErrFinished says that an execution has its result already.
+var ErrFinished = errors.New("the execution has ended")
+
+// An Entry is the record of one execution. It is safe for concurrent use.
+type Entry struct {
+	Meta Meta
+
+	root *os.Root      // the store's
+	done chan struct{} // closed when the result is there
+
+	mu      sync.Mutex // guards what follows
+	file    *os.File   // where events go; nil once there is a result
+	seq     int64      // of the last event; unknown (0) after a restart
+	size    int64      // of the whole lines of the file, in bytes
+	running bool
+	changed chan struct{} // closed, and replaced, at every change
+	result  *api.Result   // kept only where it could not be written,
+	last    []byte        // as is its event
+}
+
+func newEntry(root *os.Root, meta Meta) *Entry {
+	return &Entry{Meta: meta, root: root, done: make(chan struct{}), changed: make(chan struct{})}
+}
+
+func (e *Entry) path(name string) string { return path.Join(e.Meta.ID, name) }
+
+// Done is closed once the execution has its result.
+func (e *Entry) Done() <-chan struct{} { return e.done }
+
+// Finished reports whether the execution has its result.
+func (e *Entry) Finished() bool {
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Append numbers an event, gives it its time and writes it. An event that could
+// not be written is gone and takes no number.
+func (e *Entry) Append(ev api.Event) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.append(ev)
+}
+
+func (e *Entry) append(ev api.Event) error {
+	if e.file == nil {
+		return ErrFinished
+	}
+	line, err := e.encode(ev)
+	if err != nil {
+		return err
+	}
+	if _, err := e.file.Write(line); err != nil {
+		err = fmt.Errorf("write event: %w", err)
+		return errors.Join(err, e.file.Truncate(e.size)) // leave no part of a line
+	}
+	e.seq++
+	e.size += int64(len(line))
+	e.notify()
+	return nil
+}
+
+// encode makes the line of the next event.
+func (e *Entry) encode(ev api.Event) ([]byte, error) {
+	ev.Seq, ev.Time = e.seq+1, time.Now().UTC()
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line) // ends the line, and escapes any newline within
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(ev); err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	return line.Bytes(), nil
+}
+
+// notify wakes the readers. The caller holds the mutex.
+func (e *Entry) notify() {
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// Size is the length of the events so far, in bytes.
+func (e *Entry) Size() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.size
+}
+
+// Run notes that the execution no longer waits in the queue.
+func (e *Entry) Run() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running = true
+}
+
+// Finish writes the result: as the last event, then as a file of its own. The
+// execution is over even where that fails; the result is then kept in memory.
+func (e *Entry) Finish(res api.Result) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.file == nil {
+		return ErrFinished
+	}
+	end := api.Event{Type: api.EventResult, Result: &res}
+	err := e.append(end)
+	if err != nil {
+		e.last, _ = e.encode(end) // readers get it all the same
+	}
+	err = errors.Join(err, e.file.Sync(), e.file.Close())
+	e.file = nil
+	if err == nil {
+		err = e.writeResult(res)
+	}
+	if err != nil {
+		e.result = &res
+		err = fmt.Errorf("record the result of %s: %w", e.Meta.ID, err)
+	}
+	close(e.done)
+	e.notify()
+	return err
+}
+
+func (e *Entry) writeResult(res api.Result) error {
+	data, err := json.Marshal(res)
+	if err != nil {
+		return err
+	}
+	return e.writeFile(resultFile, data)
+}
+
+// Execution is the state, with the result once there is one.
+func (e *Entry) Execution() (api.Execution, error) {
+	x := api.Execution{ID: e.Meta.ID, State: api.StateQueued}
+	if !e.Finished() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.running {
+			x.State = api.StateRunning
+		}
+		return x, nil
+	}
+	res, err := e.Result()
+	if err != nil {
+		return api.Execution{}, err
+	}
+	x.State, x.Result = api.StateFinished, &res
+	return x, nil
+}
+
+// Result is the result of a finished execution.
+func (e *Entry) Result() (api.Result, error) {
+	e.mu.Lock()
+	kept := e.result
+	e.mu.Unlock()
+	if kept != nil {
+		return *kept, nil
+	}
+	var res api.Result
+	data, err := e.root.ReadFile(e.path(resultFile))
+	if err == nil {
+		err = json.Unmarshal(data, &res)
+	}
+	if err != nil {
+		return api.Result{}, fmt.Errorf("read the result of %s: %w", e.Meta.ID, err)
+	}
+	return res, nil
+}
+
+// writeFile writes a file of the execution so that it is there whole or not at
+// all.
+func (e *Entry) writeFile(name string, data []byte) error {
+	tmp := e.path(name + ".tmp")
+	f, err := e.root.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return e.root.Rename(tmp, e.path(name))
+}
+
+// reopen reads the record of an execution of an earlier process.
+func (s *Store) reopen(id string, lost func(Meta) api.Result) (*Entry, error) {
+	meta, err := s.readMeta(id)
+	if err != nil {
+		return nil, err
+	}
+	e := newEntry(s.root, meta)
+	if info, err := s.root.Stat(e.path(eventsFile)); err == nil {
+		e.size = info.Size()
+	}
+	switch _, err := s.root.Stat(e.path(resultFile)); {
+	case err == nil:
+		close(e.done)
+		return e, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	return e, s.mend(e, lost)
+}
+
+// mend ends an execution whose executor died: it cuts a line that was not
+// written whole and gives the execution its result.
+func (s *Store) mend(e *Entry, lost func(Meta) api.Result) error {
+	f, err := s.root.OpenFile(e.path(eventsFile), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	last, err := e.count(f)
+	if err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Truncate(e.size); err != nil {
+		f.Close()
+		return err
+	}
+	e.file = f
+	if last.Result == nil {
+		return e.Finish(lost(e.Meta))
+	}
+	e.file = nil // the result was the last thing that its executor wrote
+	close(e.done)
+	return errors.Join(f.Close(), e.writeResult(*last.Result))
+}
+
+// count sets seq and size from the whole lines in f and returns the last event.
+func (e *Entry) count(f *os.File) (api.Event, error) {
+	e.seq, e.size = 0, 0
+	var last []byte
+	for line, err := range lines(bufio.NewReader(f)) {
+		if err != nil {
+			return api.Event{}, err
+		}
+		e.seq++
+		e.size += int64(len(line))
+		last = append(last[:0], line...)
+	}
+	var ev api.Event
+	if last == nil {
+		return ev, nil
+	}
+	if err := json.Unmarshal(last, &ev); err != nil {
+		return ev, fmt.Errorf("read the last event: %w", err)
+	}
+	return ev, nil
+}

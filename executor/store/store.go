@@ -1,0 +1,187 @@
+// Package store keeps executions on disk: what was asked, every event, the
+// result and the artifacts. One directory belongs to one execution:
+//
+//	<id>/request.json   what was asked, without secrets
+//	<id>/events.ndjson  the events, one a line, the last one the result
+//	<id>/result.json    the result
+//	<id>/artifacts/     the files that the run declared
+//
+// Readers follow the file of events, so a slow or absent reader costs no
+// memory. What was finished survives a restart; what was not is given the
+// result that its owner has for such runs. A Store must have its directory for
+// itself.
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"sallyport/executor/api"
+)
+
+// The names inside an execution's directory.
+const (
+	requestFile  = "request.json"
+	eventsFile   = "events.ndjson"
+	resultFile   = "result.json"
+	artifactsDir = "artifacts"
+)
+
+// Meta is what is known of an execution when it is accepted.
+type Meta struct {
+	ID       string      `json:"executionId"`
+	Accepted time.Time   `json:"accepted"`
+	Request  api.Request `json:"request"`
+	// Key is the caller's Idempotency-Key, empty for none, and Body the digest of
+	// what was asked under it.
+	Key  string `json:"idempotencyKey,omitempty"`
+	Body string `json:"bodyDigest,omitempty"`
+}
+
+// A Store holds executions. It is safe for concurrent use.
+type Store struct {
+	root *os.Root
+	log  *slog.Logger
+
+	mu      sync.Mutex // guards entries
+	entries map[string]*Entry
+}
+
+// Open opens the store in dir, which it makes if need be. Executions that have
+// no result, because their executor died, get the one that lost returns.
+// Directories that are no readable execution are left alone, with a warning.
+func Open(dir string, log *slog.Logger, lost func(Meta) api.Result) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the store: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	s := &Store{root: root, log: log, entries: map[string]*Entry{}}
+	dirs, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		root.Close()
+		return nil, fmt.Errorf("read the store %s: %w", dir, err)
+	}
+	for _, d := range dirs {
+		e, err := s.reopen(d.Name(), lost)
+		if err != nil {
+			log.Warn("left out an unreadable execution", "run", d.Name(), "error", err)
+			continue
+		}
+		s.entries[e.Meta.ID] = e
+	}
+	return s, nil
+}
+
+func (s *Store) readMeta(id string) (Meta, error) {
+	data, err := s.root.ReadFile(id + "/" + requestFile)
+	if err != nil {
+		return Meta{}, err
+	}
+	var m Meta
+	if err := json.Unmarshal(data, &m); err != nil {
+		return Meta{}, fmt.Errorf("read %s: %w", requestFile, err)
+	}
+	if m.ID != id {
+		return Meta{}, fmt.Errorf("%s is of execution %q", requestFile, m.ID)
+	}
+	return m, nil
+}
+
+// Create makes the record of a new execution.
+func (s *Store) Create(meta Meta) (*Entry, error) {
+	e, err := s.create(meta)
+	if err != nil {
+		return nil, fmt.Errorf("record execution %s: %w", meta.ID, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.entries[meta.ID] = e
+	return e, nil
+}
+
+func (s *Store) create(meta Meta) (*Entry, error) {
+	data, err := json.Marshal(meta)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.root.Mkdir(meta.ID, 0o700); err != nil {
+		return nil, err
+	}
+	e := newEntry(s.root, meta)
+	if err = e.writeFile(requestFile, data); err == nil {
+		e.file, err = s.root.OpenFile(e.path(eventsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	}
+	if err != nil {
+		s.root.RemoveAll(meta.ID) // the first error is the one that counts
+		return nil, err
+	}
+	return e, nil
+}
+
+// Get returns an execution's record.
+func (s *Store) Get(id string) (*Entry, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.entries[id]
+	return e, ok
+}
+
+// All returns every record, the oldest first.
+func (s *Store) All() []*Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*Entry, 0, len(s.entries))
+	for _, e := range s.entries {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b *Entry) int {
+		if c := a.Meta.Accepted.Compare(b.Meta.Accepted); c != 0 {
+			return c
+		}
+		if a.Meta.ID < b.Meta.ID {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// Sweep removes finished executions: all but the newest keep, and those that
+// were accepted before the given time. It returns the records that are gone.
+func (s *Store) Sweep(keep int, before time.Time) ([]Meta, error) {
+	var finished []*Entry
+	for _, e := range s.All() {
+		if e.Finished() {
+			finished = append(finished, e)
+		}
+	}
+	var gone []Meta
+	var errs []error
+	for i, e := range finished {
+		if i >= len(finished)-keep && !e.Meta.Accepted.Before(before) {
+			continue
+		}
+		if err := s.root.RemoveAll(e.Meta.ID); err != nil {
+			errs = append(errs, fmt.Errorf("remove execution %s: %w", e.Meta.ID, err))
+			continue
+		}
+		s.mu.Lock()
+		delete(s.entries, e.Meta.ID)
+		s.mu.Unlock()
+		gone = append(gone, e.Meta)
+	}
+	return gone, errors.Join(errs...)
+}
+
+// Close closes the store. Readers that are under way end on their own.
+func (s *Store) Close() error { return s.root.Close() }
