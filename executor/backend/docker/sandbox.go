@@ -2,22 +2,24 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"sallyport/executor/backend"
 )
 
-// oomPatience is how long the engine is asked again whether a killed container
-// ran out of memory: its own notice of that may come after the exit.
+// oomPatience is how long a no to the question whether a sandbox ran out of memory
+// is waited for: the engine hears of it a moment after the kill.
 const oomPatience = 500 * time.Millisecond
 
 // killed is the exit code of a process that SIGKILL ended.
@@ -30,18 +32,25 @@ type sandbox struct {
 	streams types.HijackedResponse
 	stdout  *io.PipeReader
 	stderr  tail
-	detach  func()        // closes the streams, once
+	oom     atomic.Bool   // the engine has said that the memory limit was hit
+	detach  func()        // closes the streams and stops listening, once
 	demuxed chan struct{} // closed when nothing more comes from the streams
 }
 
-// newSandbox takes over the attached streams: its goroutine sorts standard output
-// from standard error until they end or detach closes them.
+// newSandbox takes over the attached streams of a container that has not started:
+// one goroutine sorts standard output from standard error, the other listens for
+// the engine's word on memory. Both end with detach.
 func newSandbox(e *Engine, id string, streams types.HijackedResponse) *sandbox {
 	stdout, w := io.Pipe()
 	s := &sandbox{engine: e, id: id, streams: streams, stdout: stdout, demuxed: make(chan struct{})}
+	ctx, stop := context.WithCancel(context.Background())
+	var listener sync.WaitGroup
+	listener.Go(func() { s.listen(ctx) })
 	s.detach = sync.OnceFunc(func() {
+		stop()
 		streams.Close()
 		stdout.Close()
+		listener.Wait()
 		<-s.demuxed
 	})
 	go func() {
@@ -50,6 +59,22 @@ func newSandbox(e *Engine, id string, streams types.HijackedResponse) *sandbox {
 		w.CloseWithError(err) // nil means io.EOF to the reader
 	}()
 	return s
+}
+
+// listen waits for the engine's event that the memory limit was hit. The
+// container's state may say so only when PID 1 has ended (measured on 20.10),
+// which a killed job does not make it do.
+func (s *sandbox) listen(ctx context.Context) {
+	word, failed := s.engine.api.Events(ctx, events.ListOptions{
+		Since: strconv.FormatInt(time.Now().Unix(), 10),
+		Filters: filters.NewArgs(filters.Arg("type", string(events.ContainerEventType)),
+			filters.Arg("container", s.id), filters.Arg("event", string(events.ActionOOM))),
+	})
+	select {
+	case <-word:
+		s.oom.Store(true)
+	case <-failed: // the state at the end is what is left
+	}
 }
 
 func (s *sandbox) ID() string { return s.id }
@@ -76,19 +101,15 @@ func (s *sandbox) Wait(ctx context.Context) (backend.Exit, error) {
 		return backend.Exit{}, fmt.Errorf("docker: wait for sandbox %s: %w", s.id, err)
 	case <-ended:
 	}
-	for deadline := time.Now().Add(oomPatience); ; {
-		state, err := s.state(ctx)
-		if err != nil {
-			return backend.Exit{}, err
-		}
-		exit := backend.Exit{Code: state.ExitCode, OOMKilled: state.OOMKilled, Stderr: s.stderr.String()}
-		if exit.OOMKilled || exit.Code != killed || time.Now().After(deadline) {
-			return exit, nil
-		}
-		if err := pause(ctx); err != nil {
-			return exit, nil // the verdict so far, late notice or not
-		}
+	state, err := s.state(ctx)
+	if err != nil {
+		return backend.Exit{}, err
 	}
+	exit := backend.Exit{Code: state.ExitCode, OOMKilled: state.OOMKilled || s.oom.Load(), Stderr: s.stderr.String()}
+	if exit.Code == killed && !exit.OOMKilled {
+		exit.OOMKilled, err = s.OOMKilled(ctx)
+	}
+	return exit, err
 }
 
 // OOMKilled implements backend.Sandbox. Ask it when something was killed: a yes
@@ -99,8 +120,9 @@ func (s *sandbox) OOMKilled(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if state.OOMKilled || time.Now().After(deadline) {
-			return state.OOMKilled, nil
+		oom := state.OOMKilled || s.oom.Load()
+		if oom || time.Now().After(deadline) {
+			return oom, nil
 		}
 		if err := pause(ctx); err != nil {
 			return false, err
@@ -164,6 +186,3 @@ func (t *tail) String() string {
 	defer t.mu.Unlock()
 	return string(t.buf)
 }
-
-// gone says whether an error means that the engine does not know the object.
-func gone(err error) bool { return err != nil && errors.Is(err, cerrdefs.ErrNotFound) }
