@@ -1,0 +1,36 @@
+package agent
+
+import (
+	"sallyport/entrypoint"
+	"sallyport/executor/api"
+)
+
+// AgenticPi runs agentic-pi, a program on top of pi that adds tools for GitHub and
+// web search, with its own sandbox off. Exit codes: 0 ok, 1 fatal, 2 usage,
+// empty prompt, or sandbox failure. Its models are those of the pi that it was
+// built with, so only their provider is checked.
+type AgenticPi struct{}
+
+// Name implements Adapter.
+func (AgenticPi) Name() string { return "agentic-pi" }
+
+// Check implements Adapter.
+func (a AgenticPi) Check(in Input) *api.Problem { return checkReasoner(in, a.Name(), nil) }
+
+// Command implements Adapter.
+func (AgenticPi) Command(in Input) entrypoint.Job {
+	argv := []string{"agentic-pi", "run", "--model", in.Config.Model, "--sandbox", "none"}
+	if v := in.Config.Variant; v != "" {
+		argv = append(argv, "--thinking", v)
+	}
+	// Without either flag any search key in the environment turns the tool on.
+	if name, _ := search(in); name != "" {
+		argv = append(argv, "--web-search-provider", name)
+	} else {
+		argv = append(argv, "--no-web-search")
+	}
+	return job(in, argv, homeDir+"/AGENTS.md", nil)
+}
+
+// NewParser implements Adapter.
+func (a AgenticPi) NewParser(in Input) Parser { return newStream(a.Name(), in) }
