@@ -1,0 +1,192 @@
+// Package gate is the daemon between cells and the world. It leases cells: for
+// each it opens a DNS server (dnsgate) and a tunnel (sniproxy) on its own
+// address in the cell, both under the one policy that the lease names, and it
+// closes them and cuts every connection when the lease ends. An unleased cell
+// has nobody listening, and a gate that has just started has no leases.
+//
+// It is told what to do over HTTP on a unix socket; the types and a client are
+// in package control. Each decision is a line of the log, counts into the
+// receipt of its lease, and is streamed to whoever asks; a slow reader loses
+// records of the stream, never of the receipt, and holds up nobody.
+//
+//	d := &gate.Daemon{Policies: policies, Resolver: resolver, Log: log}
+//	err := d.Serve(ctx, listener) // returns when ctx has ended and every cell is closed
+package gate
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sallyport/firewall"
+	"sallyport/gate/control"
+	"sallyport/sniproxy"
+)
+
+// The bounds of the control API.
+const (
+	maxBody       = 64 << 10 // bytes
+	maxHeader     = 16 << 10 // bytes
+	headerTimeout = 5 * time.Second
+	callTimeout   = time.Minute // to read, serve and answer a call; a stream has none
+	idleTimeout   = time.Minute
+	stopTimeout   = 5 * time.Second // for the calls that are under way when the gate stops
+)
+
+// A Daemon is the gate. Its fields must not change while Serve runs.
+type Daemon struct {
+	// Policies are those that leases may name. Required.
+	Policies *firewall.Policies
+	// Load reads the policies anew; if nil, they cannot be reloaded.
+	Load func() (*firewall.Policies, error)
+	// Resolver finds the addresses of allowed names. Required.
+	Resolver sniproxy.Resolver
+	// Log gets the decisions and the gate's own doings. Required.
+	Log *slog.Logger
+	// Version and Warnings are shown by the health call.
+	Version  string
+	Warnings []string
+
+	// Tests set these. The zero ports stand for the real ones, a nil dial for
+	// sniproxy's own.
+	ports ports
+	dial  func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error)
+}
+
+// ports are where the gate listens in a cell. Whatever they are, the policy is
+// asked about 443 and 80.
+type ports struct{ dns, tls, http uint16 }
+
+var realPorts = ports{dns: 53, tls: 443, http: 80}
+
+// Serve answers the control API on ln, which it closes, until ctx ends or ln
+// fails. When it returns, every cell is closed. It returns nil if it was ctx
+// that ended.
+func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
+	defer ln.Close()
+	if d.Policies == nil || d.Resolver == nil || d.Log == nil {
+		return errors.New("gate: Policies, Resolver and Log are required")
+	}
+	s := newServer(ctx, d)
+	defer s.cancel()
+	return s.run(ctx, ln)
+}
+
+// run serves the control API and, when ctx or ln has ended, ends everything.
+func (s *server) run(ctx context.Context, ln net.Listener) error {
+	web := &http.Server{
+		Handler:           s.routes(),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       callTimeout,
+		WriteTimeout:      callTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
+		// Its end ends the streams, without the line that says they are complete.
+		BaseContext: func(net.Listener) context.Context { return s.ctx },
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- web.Serve(ln) }()
+	h := s.health()
+	s.Log.Info("gate started", "instance", h.Instance, "version", h.Version,
+		"digest", h.Digest, "policies", h.Policies, "warnings", h.Warnings)
+
+	select {
+	case <-ctx.Done():
+	case err := <-failed:
+		failed <- fmt.Errorf("gate: serving the control socket: %w", err)
+	}
+	s.cancel()
+	s.stop()
+	end, done := context.WithTimeout(context.Background(), stopTimeout)
+	defer done()
+	if web.Shutdown(end) != nil {
+		web.Close()
+	}
+	err := <-failed
+	s.Log.Info("gate stopped", "instance", s.instance)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// A server is the state of one Serve.
+type server struct {
+	*Daemon
+	ctx      context.Context // its end is that of every lease
+	cancel   context.CancelFunc
+	instance string
+	policies atomic.Pointer[firewall.Policies]
+	reloads  sync.Mutex // held while the policies are read anew
+	all      *journal   // the decisions of all cells
+
+	mu       sync.Mutex // guards what follows
+	stopping bool
+	leases   map[string]*lease
+	runs     map[string]*runJournal
+	serving  sync.WaitGroup // the leases
+}
+
+func newServer(ctx context.Context, d *Daemon) *server {
+	own := *d
+	if own.ports == (ports{}) {
+		own.ports = realPorts
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &server{
+		Daemon: &own, ctx: ctx, cancel: cancel, instance: rand.Text(), all: newJournal(allRecords),
+		leases: make(map[string]*lease), runs: make(map[string]*runJournal),
+	}
+	s.policies.Store(d.Policies)
+	return s
+}
+
+// stop waits for the leases, whose context has ended, and admits no further one.
+func (s *server) stop() {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	s.serving.Wait()
+}
+
+func (s *server) health() control.Health {
+	ps := s.policies.Load()
+	warnings := slices.Clone(s.Warnings)
+	for _, w := range ps.Warnings() {
+		warnings = append(warnings, w.Error())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return control.Health{
+		Status: "ok", Instance: s.instance, Digest: ps.Digest(), Policies: ps.Names(), Cells: len(s.leases),
+		Version: s.Version, Warnings: warnings,
+	}
+}
+
+// reload reads the policies anew for the leases to come; those that run keep
+// theirs. If that fails nothing changes.
+func (s *server) reload() (control.Health, error) {
+	if s.Load == nil {
+		return control.Health{}, refuse(http.StatusNotImplemented, control.CodeInvalid, "this gate cannot reload its allowlist")
+	}
+	s.reloads.Lock()
+	defer s.reloads.Unlock()
+	ps, err := s.Load()
+	if err != nil {
+		s.Log.Error("allowlist refused, the policies are as before", "digest", s.policies.Load().Digest(), "err", err)
+		return control.Health{}, refuse(http.StatusUnprocessableEntity, control.CodeReloadInvalid, "%v", err)
+	}
+	s.policies.Store(ps)
+	s.Log.Info("allowlist reloaded", "digest", ps.Digest(), "policies", ps.Names())
+	return s.health(), nil
+}

@@ -1,0 +1,189 @@
+package gate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"time"
+
+	"sallyport/firewall"
+	"sallyport/gate/control"
+)
+
+// refuse makes the error that a call is answered with.
+func refuse(status int, code, format string, args ...any) error {
+	return &control.Error{Problem: control.Problem{
+		Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...),
+	}}
+}
+
+// routes is the control API.
+func (s *server) routes() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, f func(http.ResponseWriter, *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			answer, err := f(w, r)
+			switch {
+			case err != nil:
+				s.writeProblem(w, err)
+			case answer != nil:
+				s.writeJSON(w, http.StatusOK, "application/json", answer)
+			}
+		})
+	}
+	handle("PUT /v1/cells/{id}", s.putCell)
+	handle("GET /v1/cells/{id}", s.getCell)
+	handle("DELETE /v1/cells/{id}", func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		return s.release(r.Context(), r.PathValue("id"))
+	})
+	handle("GET /v1/cells", func(http.ResponseWriter, *http.Request) (any, error) { return s.list(), nil })
+	handle("GET /v1/decisions", s.getDecisions)
+	handle("POST /v1/reload", func(http.ResponseWriter, *http.Request) (any, error) { return s.reload() })
+	handle("GET /healthz", func(http.ResponseWriter, *http.Request) (any, error) { return s.health(), nil })
+	handle("/", noRoute)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The mux would redirect a path such as /v1/cells/../x to a clean one.
+		if p := r.URL.EscapedPath(); path.Clean(p) != p {
+			_, err := noRoute(w, r)
+			s.writeProblem(w, err)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func noRoute(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, refuse(http.StatusNotFound, control.CodeNotFound, "no route %s %s", r.Method, firewall.Escape(r.URL.Path, 200))
+}
+
+func (s *server) putCell(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var want control.Lease
+	if err := decode(r.Body, &want); err != nil {
+		return nil, refuse(http.StatusBadRequest, control.CodeInvalid, "the body is not a lease: %s", firewall.Escape(err.Error(), 300))
+	}
+	l, err := s.open(r.PathValue("id"), want)
+	if err != nil {
+		return nil, err
+	}
+	return l.cell(true), nil
+}
+
+func (s *server) getCell(_ http.ResponseWriter, r *http.Request) (any, error) {
+	l, err := s.find(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	return l.cell(true), nil
+}
+
+// decode reads exactly one JSON value without unknown keys.
+func decode(r io.Reader, v any) error {
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the JSON value")
+	}
+	return nil
+}
+
+// getDecisions streams records as lines of JSON; see control.Client.Decisions.
+func (s *server) getDecisions(w http.ResponseWriter, r *http.Request) (any, error) {
+	run, follow, err := decisionsQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, control.CodeInvalid, "%s", firewall.Escape(err.Error(), 300))
+	}
+	j := s.journalOf(run)
+	if j == nil {
+		return nil, refuse(http.StatusNotFound, control.CodeNotLeased, "run %s has no lease", run)
+	}
+	// A stream may last, and its reader may be slow: its end is that of either side.
+	out := http.NewResponseController(w)
+	if err := errors.Join(out.SetReadDeadline(time.Time{}), out.SetWriteDeadline(time.Time{})); err != nil {
+		return nil, err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	lines := json.NewEncoder(w)
+	buf := make([]firewall.Record, 64)
+	for b := (batch{}); out.Flush() == nil; {
+		b = j.read(b.next, buf)
+		if b.missed > 0 {
+			buf[0], b.n, b.next = dropped(run, b.missed), 1, b.next-uint64(b.n)
+		}
+		for _, rec := range buf[:b.n] {
+			if lines.Encode(rec) != nil {
+				return nil, nil // the reader has gone
+			}
+		}
+		switch {
+		case b.n > 0:
+		case b.complete || !follow:
+			_ = lines.Encode(firewall.Record{Time: time.Now(), Run: run, Kind: control.KindEnd})
+			return nil, nil
+		case b.over:
+			return nil, nil
+		default:
+			select {
+			case <-b.changed:
+			case <-r.Context().Done():
+				return nil, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// dropped is the line that stands for records that the reader did not get.
+func dropped(run string, n uint64) firewall.Record {
+	return firewall.Record{Time: time.Now(), Run: run, Kind: control.KindDropped,
+		Detail: fmt.Sprintf("%d records were dropped: this reader is slow", n)}
+}
+
+func decisionsQuery(raw string) (run string, follow bool, err error) {
+	q, err := url.ParseQuery(raw)
+	if err != nil {
+		return "", false, err
+	}
+	for key, values := range q {
+		switch {
+		case len(values) != 1:
+			return "", false, fmt.Errorf("parameter %s is given more than once", key)
+		case key == "run" && validRun.MatchString(values[0]):
+			run = values[0]
+		case key == "follow":
+			if follow, err = strconv.ParseBool(values[0]); err != nil {
+				return "", false, errors.New("follow must be true or false")
+			}
+		default:
+			return "", false, fmt.Errorf("parameter %s is unknown or malformed", key)
+		}
+	}
+	return run, follow, nil
+}
+
+func (s *server) writeProblem(w http.ResponseWriter, err error) {
+	var e *control.Error
+	if !errors.As(err, &e) {
+		s.Log.Warn("control call failed", "err", err)
+		e = &control.Error{Problem: control.Problem{
+			Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError, Detail: err.Error(),
+		}}
+	}
+	s.writeJSON(w, e.Status, control.ProblemType, e.Problem)
+}
+
+func (s *server) writeJSON(w http.ResponseWriter, status int, kind string, v any) {
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	// What fails here is the caller's connection.
+	_ = json.NewEncoder(w).Encode(v)
+}

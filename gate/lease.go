@@ -1,0 +1,245 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"sallyport/dnsgate"
+	"sallyport/firewall"
+	"sallyport/gate/control"
+	"sallyport/sniproxy"
+)
+
+// A lease is a cell that the gate serves.
+type lease struct {
+	control.Lease
+	id      string
+	policy  *firewall.Policy
+	ledger  *firewall.Ledger
+	server  *server
+	journal *journal // of the run
+
+	cancel context.CancelFunc
+	// ended is closed when nothing of the lease runs any more and all its records
+	// are delivered.
+	ended chan struct{}
+}
+
+// levelDecision is that of the decisions in the log, allowed or not: which of
+// them matter is for the reader to say.
+const levelDecision = slog.LevelInfo
+
+// These say what identifiers may look like; both end up in logs and in paths.
+var (
+	validCell = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	validRun  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+)
+
+// The widest and the narrowest prefix of a cell: a wide one would make the check
+// of a client's address worthless, a narrow one has no room for two hosts.
+const (
+	minPrefixBits = 24
+	maxPrefixBits = 30
+)
+
+// checkLease refuses what cannot be a lease.
+func checkLease(id string, l control.Lease) error {
+	bad := func(format string, args ...any) error {
+		return refuse(http.StatusBadRequest, control.CodeInvalid, format, args...)
+	}
+	switch {
+	case !validCell.MatchString(id):
+		return bad("the cell's id must match %s", validCell)
+	case !validRun.MatchString(l.Run):
+		return bad("run must match %s", validRun)
+	case l.Policy == "":
+		return bad("policy is missing")
+	case !l.Address.Is4():
+		return bad("address must be an IPv4 address")
+	case !l.Prefix.IsValid() || l.Prefix != l.Prefix.Masked():
+		return bad("prefix must be a subnet, without bits of a host")
+	case l.Prefix.Bits() < minPrefixBits || l.Prefix.Bits() > maxPrefixBits:
+		return bad("prefix must have /%d to /%d", minPrefixBits, maxPrefixBits)
+	case !l.Prefix.Contains(l.Address):
+		return bad("address %v is outside of prefix %v", l.Address, l.Prefix)
+	}
+	return nil
+}
+
+// open leases a cell: its listeners are up, or nothing is.
+func (s *server) open(id string, want control.Lease) (*lease, error) {
+	if err := checkLease(id, want); err != nil {
+		return nil, err
+	}
+	policies := s.policies.Load()
+	policy, ok := policies.Policy(want.Policy)
+	if !ok {
+		return nil, refuse(http.StatusUnprocessableEntity, control.CodeNoPolicy,
+			"no policy %q in the allowlist; there are %s", want.Policy, strings.Join(policies.Names(), ", "))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.admit(id, want); err != nil {
+		return nil, err
+	}
+	sockets, err := s.listen(want.Address)
+	if err != nil {
+		return nil, refuse(http.StatusConflict, control.CodeListen, "%v", err)
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	l := &lease{
+		Lease: want, id: id, policy: policy, ledger: firewall.NewLedger(policy.Name(), policy.Digest()),
+		server: s, journal: s.joinRun(want.Run), cancel: cancel, ended: make(chan struct{}),
+	}
+	s.leases[id] = l
+	s.Log.Info("cell leased", "cell", id, "run", l.Run, "policy", policy.Name(), "digest", policy.Digest(),
+		"address", l.Address.String(), "prefix", l.Prefix.String())
+	s.serving.Go(func() { s.serve(ctx, l, sockets) })
+	return l, nil
+}
+
+// admit refuses a lease that is in the way of another. s.mu is held.
+func (s *server) admit(id string, want control.Lease) error {
+	if s.stopping || s.ctx.Err() != nil {
+		return refuse(http.StatusServiceUnavailable, control.CodeStopping, "the gate is about to end")
+	}
+	if l, ok := s.leases[id]; ok {
+		return refuse(http.StatusConflict, control.CodeLeased, "cell %s is leased to run %s", id, l.Run)
+	}
+	for _, l := range s.leases {
+		if l.Prefix.Overlaps(want.Prefix) {
+			return refuse(http.StatusConflict, control.CodeLeased, "prefix %v overlaps that of cell %s, %v", want.Prefix, l.id, l.Prefix)
+		}
+	}
+	return nil
+}
+
+// serve serves a cell until its lease ends. If one of its servers fails, all of
+// it is closed: the lease stays to be released, and its stream breaks.
+func (s *server) serve(ctx context.Context, l *lease, sockets *sockets) {
+	err := l.serve(ctx, sockets)
+	l.cancel()
+	if err != nil {
+		s.Log.Error("cell failed: its listeners are closed", "cell", l.id, "run", l.Run, "err", err)
+		l.journal.end(false)
+	}
+	close(l.ended)
+}
+
+func (l *lease) serve(ctx context.Context, on *sockets) error {
+	s := l.server
+	names := &dnsgate.Server{
+		Policy: l.policy, Answer: l.Address, Prefix: l.Prefix, Record: l.record,
+		Log: s.Log.With("cell", l.id),
+	}
+	tunnel := &sniproxy.Server{
+		Policy: l.policy, Prefix: l.Prefix, Resolver: outside{s}, Record: l.record,
+		Dial: s.dial, Log: s.Log.With("cell", l.id),
+	}
+	group, inner := errgroup.WithContext(ctx)
+	group.Go(func() error { return names.Serve(inner, on.udp, on.tcp) })
+	group.Go(func() error { return tunnel.ServeTLS(inner, on.tls) })
+	group.Go(func() error { return tunnel.ServeHTTP1(inner, on.http) })
+	if err := group.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// record delivers one decision: to the log, the receipt and the streams.
+func (l *lease) record(r firewall.Record) {
+	r.Run, r.Cell, r.Policy, r.Digest = l.Run, l.id, l.policy.Name(), l.policy.Digest()
+	l.ledger.Add(r)
+	l.server.Log.LogAttrs(context.Background(), levelDecision, "decision", r.LogAttrs()...)
+	l.journal.add(r)
+	l.server.all.add(r)
+}
+
+// release ends the lease of a cell, waits until nothing of it runs and returns
+// it with its final receipt. A second call meanwhile waits as well.
+func (s *server) release(ctx context.Context, id string) (control.Cell, error) {
+	l, err := s.find(id)
+	if err != nil {
+		return control.Cell{}, err
+	}
+	l.cancel()
+	select {
+	case <-l.ended:
+	case <-ctx.Done(): // the caller has gone; the end of the lease goes on
+		return control.Cell{}, ctx.Err()
+	}
+	s.mu.Lock()
+	if s.leases[id] == l {
+		delete(s.leases, id)
+		s.leaveRun(l.Run)
+		s.Log.Info("cell released", "cell", id, "run", l.Run)
+	}
+	s.mu.Unlock()
+	return l.cell(true), nil
+}
+
+func (s *server) find(id string) (*lease, error) {
+	if !validCell.MatchString(id) {
+		return nil, refuse(http.StatusBadRequest, control.CodeInvalid, "the cell's id must match %s", validCell)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.leases[id]
+	if !ok {
+		return nil, refuse(http.StatusNotFound, control.CodeNotLeased, "cell %s has no lease", id)
+	}
+	return l, nil
+}
+
+// list returns the leases, sorted by id.
+func (s *server) list() control.CellList {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := control.CellList{Cells: make([]control.Cell, 0, len(s.leases))}
+	for _, l := range s.leases {
+		list.Cells = append(list.Cells, l.cell(false))
+	}
+	slices.SortFunc(list.Cells, func(a, b control.Cell) int { return strings.Compare(a.ID, b.ID) })
+	return list
+}
+
+// cell is the lease as the control API shows it.
+func (l *lease) cell(rows bool) control.Cell {
+	c := control.Cell{ID: l.id, Lease: l.Lease, Digest: l.policy.Digest()}
+	if rows {
+		c.Receipt = l.ledger.Receipt()
+	} else {
+		c.Receipt = firewall.Receipt{Policy: l.policy.Name(), Digest: c.Digest, Hosts: []firewall.ReceiptHost{}}
+	}
+	return c
+}
+
+// outside is the gate's resolver without the cells: the tunnel must not lead
+// from one cell into another, also where an allowlist admits a private range
+// that holds the cells.
+type outside struct{ *server }
+
+func (o outside) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error) {
+	addrs, err := o.Resolver.Resolve(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, a := range addrs {
+		for _, l := range o.leases {
+			if l.Prefix.Contains(a.Unmap()) {
+				return nil, &sniproxy.RefusedAnswerError{Detail: fmt.Sprintf("%v is an address of a cell", a)}
+			}
+		}
+	}
+	return addrs, nil
+}

@@ -1,0 +1,448 @@
+package gate
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sallyport/firewall"
+	"sallyport/gate/control"
+)
+
+// A leased cell has a DNS server, a tunnel and a forwarder; its receipt and the
+// log have every decision.
+func TestLease(t *testing.T) {
+	g := start(t, upstream(t), nil)
+	want := cellLease(1, "run-1", "strict")
+	cell := g.lease(t, "c1", want)
+	policy, _ := g.daemon.Policies.Policy("strict")
+	if cell.ID != "c1" || cell.Lease != want || cell.Digest != policy.Digest() || len(cell.Receipt.Hosts) != 0 {
+		t.Errorf("leased %+v", cell)
+	}
+
+	g.wantResolved(t, 1, "www.site.example.")
+	g.wantNXDOMAIN(t, 1, "other.example.")
+	conn, err := g.tunnel(t, 1, "www.site.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if _, err := g.tunnel(t, 1, "other.example"); err == nil {
+		t.Error("a tunnel to an unlisted host")
+	}
+	web := g.client(t, "tcp4", 1, g.daemon.ports.http)
+	if _, err := web.Write([]byte("GET / HTTP/1.1\r\nHost: other.example\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(web), nil)
+	if err != nil || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("http: %v %v, want 403", resp, err)
+	}
+
+	final := g.release(t, "c1")
+	r := final.Receipt
+	if r.Policy != "strict" || r.Digest != policy.Digest() {
+		t.Errorf("receipt of %s %s", r.Policy, r.Digest)
+	}
+	for _, row := range []struct {
+		kind   firewall.Kind
+		host   string
+		reason firewall.Reason
+	}{
+		{firewall.KindDNS, "www.site.example", firewall.ReasonListed},
+		{firewall.KindDNS, "other.example", firewall.ReasonNotListed},
+		{firewall.KindTLS, "www.site.example", firewall.ReasonListed},
+		{firewall.KindTLS, "other.example", firewall.ReasonNotListed},
+		{firewall.KindHTTP, "other.example", firewall.ReasonNotListed},
+	} {
+		if n := count(r, row.kind, row.host, row.reason); n != 1 {
+			t.Errorf("%d of %+v in the receipt, want 1", n, row)
+		}
+	}
+	if len(r.Hosts) != 5 {
+		t.Errorf("receipt %+v", r)
+	}
+	i := slices.IndexFunc(r.Hosts, func(h firewall.ReceiptHost) bool { return h.Kind == firewall.KindTLS && h.Verdict == firewall.Allow })
+	if h := r.Hosts[i]; h.Port != 443 || h.BytesUp == 0 || h.BytesDown == 0 {
+		t.Errorf("tunnel's row %+v", h)
+	}
+	g.wantLogged(t, 5)
+
+	_, err = g.Cell(t.Context(), "c1")
+	wantError(t, err, 404, control.CodeNotLeased)
+	_, err = g.Release(t.Context(), "c1")
+	wantError(t, err, 404, control.CodeNotLeased)
+}
+
+// wantLogged wants n lines of decisions in the log, each complete.
+func (g *testGate) wantLogged(t *testing.T, n int) {
+	t.Helper()
+	for line := range strings.Lines(g.log.String()) {
+		var r map[string]any
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("log line %q: %v", line, err)
+		}
+		if r["msg"] != "decision" {
+			continue
+		}
+		n--
+		if r["run"] != "run-1" || r["cell"] != "c1" || r["policy"] != "strict" || r["digest"] == "" || r["verdict"] == "" {
+			t.Errorf("line %q", line)
+		}
+	}
+	if n != 0 {
+		t.Errorf("%d lines too few", n)
+	}
+}
+
+// Two cells with two policies: each gets its own, and each receipt holds only
+// its own decisions.
+func TestLeasesAreSeparate(t *testing.T) {
+	g := start(t, upstream(t), nil)
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	g.lease(t, "c2", cellLease(2, "run-2", "other"))
+
+	g.wantResolved(t, 1, "www.site.example.")
+	g.wantNXDOMAIN(t, 1, "other.example.")
+	g.wantResolved(t, 2, "other.example.")
+	g.wantNXDOMAIN(t, 2, "www.site.example.")
+	if _, err := g.tunnel(t, 1, "www.site.example"); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	if _, err := g.tunnel(t, 2, "www.site.example"); err == nil {
+		t.Error("the policy of cell 1 in cell 2")
+	}
+
+	// The gate's address in the other cell answers nobody but that cell.
+	foreign, err := g.dialCell("udp4", 1, 2, g.daemon.ports.dns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	if _, err := foreign.Write([]byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05other\x07example\x00\x00\x01\x00\x01")); err != nil {
+		t.Fatal(err)
+	}
+	tcp, err := g.dialCell("tcp4", 1, 2, g.daemon.ports.tls)
+	if err == nil {
+		defer tcp.Close()
+		if _, err := tcp.Read(make([]byte, 1)); err == nil {
+			t.Error("cell 2 answers a client of cell 1")
+		}
+	}
+
+	// Nor does a tunnel lead there, though the allowlist admits the range.
+	if _, err := g.tunnel(t, 1, "cells.example"); err == nil {
+		t.Error("a tunnel from cell 1 into cell 2")
+	}
+
+	one, two := g.release(t, "c1"), g.release(t, "c2")
+	if n := count(one.Receipt, firewall.KindTLS, "cells.example", firewall.ReasonAddress); n != 1 {
+		t.Errorf("the tunnel into a cell was not refused for its address: %+v", one.Receipt)
+	}
+	if n := count(two.Receipt, firewall.KindDNS, "", firewall.ReasonForeignClient); n != 1 {
+		t.Errorf("the foreign query is not in the receipt of its cell: %+v", two.Receipt)
+	}
+	for _, h := range one.Receipt.Hosts {
+		if h.Reason == firewall.ReasonForeignClient {
+			t.Errorf("cell 1 has a row of cell 2: %+v", h)
+		}
+	}
+	for _, h := range two.Receipt.Hosts {
+		if h.Host == "cells.example" {
+			t.Errorf("cell 2 has a row of cell 1: %+v", h)
+		}
+	}
+}
+
+// Releasing a cell cuts its tunnels, and only its own; nobody listens any more.
+func TestReleaseCutsTunnels(t *testing.T) {
+	g := start(t, upstream(t), nil)
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	g.lease(t, "c2", cellLease(2, "run-2", "strict"))
+	cut, err := g.tunnel(t, 1, "www.site.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := g.tunnel(t, 2, "www.site.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle := g.client(t, "tcp4", 1, g.daemon.ports.dns)
+
+	if n := count(g.release(t, "c1").Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonListed); n != 1 {
+		t.Errorf("the tunnel is %d times in the receipt", n)
+	}
+	if err := echo(cut); err == nil {
+		t.Error("a tunnel outlived its lease")
+	}
+	if _, err := idle.Read(make([]byte, 1)); err == nil {
+		t.Error("a DNS connection outlived its lease")
+	}
+	if err := echo(kept); err != nil {
+		t.Errorf("control: the other cell's tunnel: %v", err)
+	}
+	for _, port := range []uint16{g.daemon.ports.dns, g.daemon.ports.tls, g.daemon.ports.http} {
+		if c, err := g.dialCell("tcp4", 1, 1, port); err == nil {
+			c.Close()
+			t.Errorf("port %d is still open", port)
+		}
+	}
+}
+
+// The next lease of the same cell and address has its own policy and a receipt
+// that starts empty.
+func TestAddressIsReused(t *testing.T) {
+	g := start(t, upstream(t), nil)
+	for range 3 {
+		g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+		g.wantResolved(t, 1, "www.site.example.")
+		g.wantNXDOMAIN(t, 1, "other.example.")
+		g.release(t, "c1")
+
+		cell := g.lease(t, "c1", cellLease(1, "run-2", "other"))
+		if len(cell.Receipt.Hosts) != 0 {
+			t.Errorf("inherited %+v", cell.Receipt)
+		}
+		g.wantNXDOMAIN(t, 1, "www.site.example.")
+		g.wantResolved(t, 1, "other.example.")
+		if _, err := g.tunnel(t, 1, "www.site.example"); err == nil {
+			t.Error("inherited policy")
+		}
+		g.release(t, "c1")
+	}
+}
+
+// After a restart there are no leases, and nobody listens.
+func TestRestartHasNoLeases(t *testing.T) {
+	g := start(t, upstream(t), nil)
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	tunnel, err := g.tunnel(t, 1, "www.site.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := g.Health(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.stop()
+	if err := echo(tunnel); err == nil {
+		t.Error("a tunnel outlived the gate")
+	}
+	if _, err := g.Health(t.Context()); err == nil {
+		t.Error("the control socket outlived the gate")
+	}
+
+	again := start(t, upstream(t), func(d *Daemon) { d.ports = g.daemon.ports })
+	after, err := again.Health(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.Instance == after.Instance || before.Instance == "" || after.Cells != 0 || before.Cells != 1 {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	_, err = again.Cell(t.Context(), "c1")
+	wantError(t, err, 404, control.CodeNotLeased)
+	if c, err := again.dialCell("tcp4", 1, 1, again.daemon.ports.tls); err == nil {
+		c.Close()
+		t.Error("an unleased cell has a listener")
+	}
+	again.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	again.wantResolved(t, 1, "www.site.example.")
+}
+
+func TestLeaseIsRefused(t *testing.T) {
+	g := start(t, upstream(t), nil)
+	good := cellLease(1, "run-1", "strict")
+	with := func(change func(*control.Lease)) control.Lease {
+		l := good
+		change(&l)
+		return l
+	}
+	for _, test := range []struct {
+		name, id string
+		lease    control.Lease
+		status   int
+		code     string
+	}{
+		{"path", "../x", good, 400, control.CodeInvalid},
+		{"dots", "..", good, 404, control.CodeNotFound}, // not a segment of a path
+		{"upper case", "C1", good, 400, control.CodeInvalid},
+		{"space", "c 1", good, 400, control.CodeInvalid},
+		{"leading hyphen", "-c", good, 400, control.CodeInvalid},
+		{"newline", "c1\n", good, 400, control.CodeInvalid},
+		{"long", strings.Repeat("a", 64), good, 400, control.CodeInvalid},
+		{"no run", "c1", with(func(l *control.Lease) { l.Run = "" }), 400, control.CodeInvalid},
+		{"run with newline", "c1", with(func(l *control.Lease) { l.Run = "a\nb" }), 400, control.CodeInvalid},
+		{"no policy", "c1", with(func(l *control.Lease) { l.Policy = "" }), 400, control.CodeInvalid},
+		{"unknown policy", "c1", with(func(l *control.Lease) { l.Policy = "lax" }), 422, control.CodeNoPolicy},
+		{"no address", "c1", with(func(l *control.Lease) { l.Address = netip.Addr{} }), 400, control.CodeInvalid},
+		{"IPv6", "c1", with(func(l *control.Lease) { l.Address = netip.IPv6Loopback() }), 400, control.CodeInvalid},
+		{"no prefix", "c1", with(func(l *control.Lease) { l.Prefix = netip.Prefix{} }), 400, control.CodeInvalid},
+		{"wide prefix", "c1", with(func(l *control.Lease) { l.Prefix = netip.MustParsePrefix("0.0.0.0/0") }), 400, control.CodeInvalid},
+		{"narrow prefix", "c1", with(func(l *control.Lease) { l.Prefix = netip.PrefixFrom(l.Address, 32) }), 400, control.CodeInvalid},
+		{"prefix with host", "c1", with(func(l *control.Lease) { l.Prefix = netip.PrefixFrom(l.Address, 28) }), 400, control.CodeInvalid},
+		{"outside", "c1", with(func(l *control.Lease) { l.Address = netip.MustParseAddr("127.77.1.99") }), 400, control.CodeInvalid},
+		{"not local", "c1", control.Lease{Run: "r", Policy: "strict", Address: netip.MustParseAddr("203.0.113.66"),
+			Prefix: netip.MustParsePrefix("203.0.113.64/28")}, 409, control.CodeListen},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := g.Lease(t.Context(), test.id, test.lease)
+			wantError(t, err, test.status, test.code)
+		})
+	}
+	if list, err := g.Cells(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("leases after refusals: %v, %v", list, err)
+	}
+
+	g.lease(t, "c1", good)
+	for _, test := range []struct {
+		id    string
+		lease control.Lease
+	}{
+		{"c1", good},
+		{"c1", cellLease(2, "run-2", "other")},
+		{"c2", good},
+		{"c2", with(func(l *control.Lease) { l.Address = netip.MustParseAddr("127.77.1.4") })},
+	} {
+		_, err := g.Lease(t.Context(), test.id, test.lease)
+		wantError(t, err, 409, control.CodeLeased)
+	}
+	g.wantResolved(t, 1, "www.site.example.")
+	g.lease(t, "c2", cellLease(2, "run-2", "other"))
+	list, err := g.Cells(t.Context())
+	if err != nil || len(list) != 2 || list[0].ID != "c1" || list[1].ID != "c2" || list[1].Run != "run-2" {
+		t.Errorf("leases %+v, %v", list, err)
+	}
+}
+
+// A lease opens all its ports or none.
+func TestLeaseIsAllOrNothing(t *testing.T) {
+	g := start(t, upstream(t), nil)
+	l := cellLease(1, "run-1", "strict")
+	taken, err := net.Listen("tcp4", netip.AddrPortFrom(l.Address, g.daemon.ports.http).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.Lease(t.Context(), "c1", l)
+	wantError(t, err, 409, control.CodeListen)
+	for _, port := range []uint16{g.daemon.ports.dns, g.daemon.ports.tls} {
+		if c, err := g.dialCell("tcp4", 1, 1, port); err == nil {
+			c.Close()
+			t.Errorf("port %d is open", port)
+		}
+	}
+	taken.Close()
+	g.lease(t, "c1", l)
+	g.wantResolved(t, 1, "www.site.example.")
+}
+
+// A cell whose server fails is closed as a whole, its stream breaks, and it can
+// still be released.
+func TestFailedCell(t *testing.T) {
+	g := start(t, upstream(t), nil)
+	s := newServer(t.Context(), g.daemon)
+	l := cellLease(1, "run-1", "strict")
+	sockets, err := s.listen(l.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, _ := g.daemon.Policies.Policy("strict")
+	ctx, cancel := context.WithCancel(t.Context())
+	failing := &lease{Lease: l, id: "c1", policy: policy, ledger: firewall.NewLedger("strict", policy.Digest()),
+		server: s, journal: s.joinRun(l.Run), cancel: cancel, ended: make(chan struct{})}
+	s.leases["c1"] = failing
+	sockets.tls.Close()
+	s.serve(ctx, failing, sockets)
+
+	if b := failing.journal.read(0, make([]firewall.Record, 1)); !b.over || b.complete {
+		t.Errorf("journal %+v, want it broken", b)
+	}
+	if c, err := g.dialCell("tcp4", 1, 1, g.daemon.ports.dns); err == nil {
+		c.Close()
+		t.Error("a part of a failed cell is open")
+	}
+	if _, err := s.release(t.Context(), "c1"); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	if len(s.leases) != 0 || len(s.runs) != 0 {
+		t.Errorf("left: %v %v", s.leases, s.runs)
+	}
+}
+
+// The sockets of a cell are bound to its interface.
+func TestSocketsAreBoundToTheInterface(t *testing.T) {
+	g := start(t, upstream(t), nil)
+	s := newServer(t.Context(), g.daemon)
+	on, err := s.listen(netip.MustParseAddr("127.77.1.2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, socket := range map[string]io.Closer{"udp": on.udp, "tcp": on.tcp, "tls": on.tls, "http": on.http} {
+		if device, err := boundTo(socket.(syscall.Conn)); err != nil || device != "lo" {
+			t.Errorf("%s: bound to %q, %v; want lo", name, device, err)
+		}
+		socket.Close()
+	}
+}
+
+func boundTo(socket syscall.Conn) (device string, err error) {
+	c, err := socket.SyscallConn()
+	if err != nil {
+		return "", err
+	}
+	e := c.Control(func(fd uintptr) {
+		device, err = unix.GetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE)
+	})
+	return strings.TrimRight(device, "\x00"), errors.Join(e, err)
+}
+
+// Two calls to release the same cell both get the final receipt, or the later
+// one learns that there is no lease.
+func TestReleaseTwiceAtOnce(t *testing.T) {
+	g := start(t, upstream(t), nil)
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	g.wantResolved(t, 1, "www.site.example.")
+	type result struct {
+		cell control.Cell
+		err  error
+	}
+	results := make(chan result, 2)
+	for range 2 {
+		go func() {
+			c, err := g.Release(context.Background(), "c1")
+			results <- result{c, err}
+		}()
+	}
+	got := 0
+	for range 2 {
+		select {
+		case r := <-results:
+			if r.err != nil {
+				wantError(t, r.err, 404, control.CodeNotLeased)
+				continue
+			}
+			got++
+			if n := count(r.cell.Receipt, firewall.KindDNS, "www.site.example", firewall.ReasonListed); n != 1 {
+				t.Errorf("receipt %+v", r.cell.Receipt)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("a release hangs")
+		}
+	}
+	if got == 0 {
+		t.Error("nobody got the receipt")
+	}
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+}

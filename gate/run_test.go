@@ -1,0 +1,174 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/gate/control"
+	"sallyport/sniproxy"
+)
+
+func TestParseSettings(t *testing.T) {
+	s, err := ParseSettings([]string{"SALLYPORT_RESOLVERS=192.0.2.1, 192.0.2.2:5353,[2001:db8::1]:53,2001:db8::2", "PATH=/bin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Allowlist != "/etc/sallyport/allowlist.yaml" || s.ControlSocket != "/run/sallyport/control.sock" {
+		t.Errorf("defaults %+v", s)
+	}
+	r, err := s.resolver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.(*sniproxy.DNSResolver).Servers
+	want := []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:5353"),
+		netip.MustParseAddrPort("[2001:db8::1]:53"), netip.MustParseAddrPort("[2001:db8::2]:53")}
+	if len(got) != len(want) {
+		t.Fatalf("resolvers %v, want %v", got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("resolver %v, want %v", got[i], want[i])
+		}
+	}
+
+	s, err = ParseSettings([]string{"SALLYPORT_ALLOWLIST=/a", "SALLYPORT_CONTROL_SOCKET=/b"})
+	if err != nil || s.Allowlist != "/a" || s.ControlSocket != "/b" || len(s.Resolvers) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, bad := range []string{"dns.example", "192.0.2.1:", "192.0.2.1:0", "192.0.2.1:x", "192.0.2.300", "192.0.2.1,,192.0.2.2"} {
+		if s, err := ParseSettings([]string{"SALLYPORT_RESOLVERS=" + bad}); err == nil {
+			t.Errorf("%q gives %v", bad, s.Resolvers)
+		}
+	}
+}
+
+// An allowlist that is missing, empty or malformed: an error with file and line,
+// and nothing is open.
+func TestRunRefusesAllowlist(t *testing.T) {
+	dir := t.TempDir()
+	settings := Settings{
+		Allowlist: filepath.Join(dir, "allowlist.yaml"), ControlSocket: filepath.Join(dir, "control.sock"),
+		Resolvers: []server53{server53(netip.MustParseAddrPort("192.0.2.1:53"))},
+	}
+	refused := func(t *testing.T, want string) {
+		t.Helper()
+		err := Run(t.Context(), settings, "test", slog.New(slog.DiscardHandler))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %s", err, want)
+		}
+		if _, err := os.Lstat(settings.ControlSocket); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the control socket: %v", err)
+		}
+	}
+	t.Run("missing", func(t *testing.T) { refused(t, settings.Allowlist+": ") })
+	for name, test := range map[string]struct{ text, where string }{
+		"empty":       {"", ": "},
+		"unknown key": {"version: 1\npolicys: {}\n", ":2:"},
+		"syntax":      {"version: 1\npolicies: {strict: {allow: [a.example}\n", ":2:"},
+		"wildcard":    {"version: 1\npolicies:\n  strict: {allow: ['*.com']}\n", ":3:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(settings.Allowlist, []byte(test.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, settings.Allowlist+test.where)
+		})
+	}
+
+	if err := os.WriteFile(settings.Allowlist, []byte(allowlist), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, settings, "test", slog.New(slog.DiscardHandler)) }()
+	c := control.Client{Socket: settings.ControlSocket}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if h, err := c.Health(t.Context()); err == nil {
+			if h.Version != "test" || len(h.Policies) != 3 {
+				t.Errorf("control: %+v", h)
+			}
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("control: %v", err)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("control: %v", err)
+	}
+	if _, err := os.Lstat(settings.ControlSocket); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
+func TestListenControl(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.sock")
+	open := func(t *testing.T) net.Listener {
+		t.Helper()
+		ln, err := listenControl(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	refused := func(t *testing.T, want string) {
+		t.Helper()
+		if ln, err := listenControl(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("listener %v, error %v; want one with %q", ln, err, want)
+		}
+	}
+	ln := open(t)
+	if info, err := os.Lstat(path); err != nil || info.Mode() != fs.ModeSocket|0o600 {
+		t.Errorf("mode %v, %v; want a socket of its owner alone", info.Mode(), err)
+	}
+	refused(t, "another gate answers")
+
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
+	ln.Close() // as a gate does that is killed
+	if _, err := os.Lstat(path); err != nil {
+		t.Fatal(err)
+	}
+	open(t).Close()
+
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "no socket")
+	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {
+		t.Errorf("the file: %q, %v", b, err)
+	}
+	if err := os.Rename(path, path+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path+".moved", path); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "no socket")
+	path = filepath.Join(t.TempDir(), "none", "control.sock")
+	refused(t, "no such file or directory")
+}
+
+func TestForwardWarning(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ip_forward")
+	for text, want := range map[string]bool{"0\n": false, "1\n": true, "": true} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if w := forwardWarning(path); (w != "") != want {
+			t.Errorf("%q: %q", text, w)
+		}
+	}
+	if forwardWarning(path+".none") == "" {
+		t.Error("no word about a file that cannot be read")
+	}
+}
