@@ -48,6 +48,7 @@ func filter(gate netip.Addr) []chain {
 	toGate := addr(ipDestination, gate)
 
 	output := [][]expr.Any{
+		rule(options(), reject(rejectICMPX, icmpxAdministrativelyRefused)),
 		rule(addr(ipDestination, resolver), reject(rejectICMPX, icmpxAdministrativelyRefused)),
 		rule(meta(expr.MetaKeyOIF, binaryutil.NativeEndian.PutUint32(loopbackIndex)), accept()),
 	}
@@ -134,6 +135,15 @@ func transport(offset uint32, data []byte) []expr.Any {
 
 func port(offset uint32, p uint16) []expr.Any {
 	return transport(offset, binaryutil.BigEndian.PutUint16(p))
+}
+
+// options matches IPv4 packets whose header is longer than five words: an option
+// such as a source route could send a packet further than to its address.
+func options() []expr.Any {
+	return append(meta(expr.MetaKeyNFPROTO, []byte{unix.NFPROTO_IPV4}),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 0, Len: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{0x0f}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{5}})
 }
 
 // opening matches TCP segments with SYN and without ACK.

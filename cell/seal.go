@@ -20,6 +20,9 @@ func Seal(gate netip.Addr) error {
 	if !gate.Is4() || gate.IsLoopback() || gate.IsUnspecified() {
 		return fmt.Errorf("gate address %q is not an IPv4 address on a network", gate)
 	}
+	if err := checkDevices(); err != nil {
+		return err
+	}
 	c, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open the packet filter: %w", err)
@@ -32,6 +35,26 @@ func Seal(gate netip.Addr) error {
 		return err
 	}
 	return errors.Join(verifyFilter(c, want), verifyRoutes(gate))
+}
+
+// checkDevices refuses a namespace with more than one network: a cell has the
+// gate's and no other.
+func checkDevices() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list the network devices: %w", err)
+	}
+	var names []string
+	for _, l := range links {
+		// The kernel may put tunnel devices, which are down, into every namespace.
+		if a := l.Attrs(); a.Index != loopbackIndex && a.Flags&net.FlagUp != 0 {
+			names = append(names, a.Name)
+		}
+	}
+	if len(names) != 1 {
+		return fmt.Errorf("the namespace has the networks %q, not one", names)
+	}
+	return nil
 }
 
 // verifyFilter compares the namespace's rules with the wanted ones.

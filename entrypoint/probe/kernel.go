@@ -9,6 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -19,16 +22,23 @@ import (
 // kernel makes a probe of an operation that the kernel should refuse. It runs on
 // a thread that is thrown away, so that what an allowed one changes there is gone.
 func kernel(operation func() error) func(context.Context, Probe) outcome {
+	return kernelSays(func() (string, error) { return "allowed", operation() })
+}
+
+// kernelSays is kernel for an operation that can tell more.
+func kernelSays(operation func() (string, error)) func(context.Context, Probe) outcome {
 	return func(context.Context, Probe) outcome {
-		done := make(chan error)
+		done := make(chan outcome)
 		go func() {
 			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-			done <- operation()
+			detail, err := operation()
+			if err != nil {
+				done <- refused(err)
+				return
+			}
+			done <- outcome{reached: true, detail: detail}
 		}()
-		if err := <-done; err != nil {
-			return refused(err)
-		}
-		return outcome{reached: true, detail: "allowed"}
+		return <-done
 	}
 }
 
@@ -45,6 +55,27 @@ func rawSocket() error {
 
 func packetSocket() error {
 	return opens(unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0))
+}
+
+// socketFamilies asks for a socket of every family that the kernel could know.
+func socketFamilies() (string, error) {
+	usual := []int{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET}
+	var made []string
+	for family := 1; family < unix.AF_MAX; family++ {
+		if slices.Contains(usual, family) {
+			continue
+		}
+		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET, unix.SOCK_RAW} {
+			if opens(unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)) == nil {
+				made = append(made, strconv.Itoa(family))
+				break
+			}
+		}
+	}
+	if len(made) == 0 {
+		return "", errors.New("none can be made")
+	}
+	return "made sockets of the families " + strings.Join(made, " "), nil
 }
 
 // netAdmin sets a device's flags to what they are.

@@ -77,20 +77,23 @@ const (
 	// operation, which is taken back at once.
 	RawSocket    Kind = "raw-socket"
 	PacketSocket Kind = "packet-socket"
-	NetAdmin     Kind = "net-admin" // change a network device
-	NFTables     Kind = "nftables"  // read the packet filter
-	Mount        Kind = "mount"
-	Unshare      Kind = "unshare" // a new user, network, mount or process namespace
-	SetUID       Kind = "setuid"
-	Mknod        Kind = "mknod"
-	Chroot       Kind = "chroot"
-	PtracePID1   Kind = "ptrace-pid1" // read memory, environment or descriptors of PID 1
-	Keyctl       Kind = "keyctl"
-	BPF          Kind = "bpf"
-	Perf         Kind = "perf"
-	Userfaultfd  Kind = "userfaultfd"
-	IOUring      Kind = "io-uring"
-	OpenByHandle Kind = "open-by-handle"
+	// SocketFamilies tries every family but unix, IPv4, IPv6 and netlink: some, such
+	// as vsock, know no network namespaces.
+	SocketFamilies Kind = "socket-families"
+	NetAdmin       Kind = "net-admin" // change a network device
+	NFTables       Kind = "nftables"  // read the packet filter
+	Mount          Kind = "mount"
+	Unshare        Kind = "unshare" // a new user, network, mount or process namespace
+	SetUID         Kind = "setuid"
+	Mknod          Kind = "mknod"
+	Chroot         Kind = "chroot"
+	PtracePID1     Kind = "ptrace-pid1" // read memory, environment or descriptors of PID 1
+	Keyctl         Kind = "keyctl"
+	BPF            Kind = "bpf"
+	Perf           Kind = "perf"
+	Userfaultfd    Kind = "userfaultfd"
+	IOUring        Kind = "io-uring"
+	OpenByHandle   Kind = "open-by-handle"
 
 	// Facts never counts as reached; it fills Result.Self.
 	Facts Kind = "self"
@@ -148,7 +151,7 @@ var tries = map[Kind]func(context.Context, Probe) outcome{
 	TCP: tryTCP, UDP: tryUDP, TLS: tryTLS, HTTP: tryHTTP, DNS: tryDNS, DNSTCP: tryDNS, ICMP: tryICMP,
 	TCPDontRoute: tryTCPDontRoute, UDPDontRoute: tryUDPDontRoute,
 	UDPBroadcast: tryBroadcast, UDPMulticast: tryMulticast, IPv6: tryIPv6,
-	RawSocket: kernel(rawSocket), PacketSocket: kernel(packetSocket), NetAdmin: kernel(netAdmin),
+	RawSocket: kernel(rawSocket), PacketSocket: kernel(packetSocket), SocketFamilies: kernelSays(socketFamilies), NetAdmin: kernel(netAdmin),
 	NFTables: kernel(nftables), Mount: kernel(mount), Unshare: kernel(unshare), SetUID: kernel(setUID),
 	Mknod: kernel(mknod), Chroot: kernel(chroot), PtracePID1: kernel(ptracePID1), Keyctl: kernel(keyctl),
 	BPF: kernel(bpf), Perf: kernel(perf), Userfaultfd: kernel(userfaultfd), IOUring: kernel(ioUring),
