@@ -157,6 +157,7 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 // record delivers one decision: to the log, the receipt and the streams.
 func (l *lease) record(r firewall.Record) {
 	r.Run, r.Cell, r.Policy, r.Digest = l.Run, l.id, l.policy.Name(), l.policy.Digest()
+	r.Host = strings.Clone(r.Host) // the journals would keep the request that it is a part of
 	l.ledger.Add(r)
 	l.server.Log.LogAttrs(context.Background(), levelDecision, "decision", r.LogAttrs()...)
 	l.journal.add(r)

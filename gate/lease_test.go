@@ -4,18 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
 	"sallyport/gate/control"
@@ -104,123 +99,6 @@ func (g *testGate) wantLogged(t *testing.T, n int) {
 	}
 	if n != 0 {
 		t.Errorf("%d lines too few", n)
-	}
-}
-
-// Two cells with two policies: each gets its own, and each receipt holds only
-// its own decisions.
-func TestLeasesAreSeparate(t *testing.T) {
-	g := start(t, upstream(t), nil)
-	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
-	g.lease(t, "c2", cellLease(2, "run-2", "other"))
-
-	g.wantResolved(t, 1, "www.site.example.")
-	g.wantNXDOMAIN(t, 1, "other.example.")
-	g.wantResolved(t, 2, "other.example.")
-	g.wantNXDOMAIN(t, 2, "www.site.example.")
-	if _, err := g.tunnel(t, 1, "www.site.example"); err != nil {
-		t.Errorf("control: %v", err)
-	}
-	if _, err := g.tunnel(t, 2, "www.site.example"); err == nil {
-		t.Error("the policy of cell 1 in cell 2")
-	}
-
-	// The gate's address in the other cell answers nobody but that cell.
-	foreign, err := g.dialCell("udp4", 1, 2, g.daemon.ports.dns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer foreign.Close()
-	if _, err := foreign.Write([]byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05other\x07example\x00\x00\x01\x00\x01")); err != nil {
-		t.Fatal(err)
-	}
-	tcp, err := g.dialCell("tcp4", 1, 2, g.daemon.ports.tls)
-	if err == nil {
-		defer tcp.Close()
-		if _, err := tcp.Read(make([]byte, 1)); err == nil {
-			t.Error("cell 2 answers a client of cell 1")
-		}
-	}
-
-	// Nor does a tunnel lead there, though the allowlist admits the range.
-	if _, err := g.tunnel(t, 1, "cells.example"); err == nil {
-		t.Error("a tunnel from cell 1 into cell 2")
-	}
-
-	one, two := g.release(t, "c1"), g.release(t, "c2")
-	if n := count(one.Receipt, firewall.KindTLS, "cells.example", firewall.ReasonAddress); n != 1 {
-		t.Errorf("the tunnel into a cell was not refused for its address: %+v", one.Receipt)
-	}
-	if n := count(two.Receipt, firewall.KindDNS, "", firewall.ReasonForeignClient); n != 1 {
-		t.Errorf("the foreign query is not in the receipt of its cell: %+v", two.Receipt)
-	}
-	for _, h := range one.Receipt.Hosts {
-		if h.Reason == firewall.ReasonForeignClient {
-			t.Errorf("cell 1 has a row of cell 2: %+v", h)
-		}
-	}
-	for _, h := range two.Receipt.Hosts {
-		if h.Host == "cells.example" {
-			t.Errorf("cell 2 has a row of cell 1: %+v", h)
-		}
-	}
-}
-
-// Releasing a cell cuts its tunnels, and only its own; nobody listens any more.
-func TestReleaseCutsTunnels(t *testing.T) {
-	g := start(t, upstream(t), nil)
-	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
-	g.lease(t, "c2", cellLease(2, "run-2", "strict"))
-	cut, err := g.tunnel(t, 1, "www.site.example")
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept, err := g.tunnel(t, 2, "www.site.example")
-	if err != nil {
-		t.Fatal(err)
-	}
-	idle := g.client(t, "tcp4", 1, g.daemon.ports.dns)
-
-	if n := count(g.release(t, "c1").Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonListed); n != 1 {
-		t.Errorf("the tunnel is %d times in the receipt", n)
-	}
-	if err := echo(cut); err == nil {
-		t.Error("a tunnel outlived its lease")
-	}
-	if _, err := idle.Read(make([]byte, 1)); err == nil {
-		t.Error("a DNS connection outlived its lease")
-	}
-	if err := echo(kept); err != nil {
-		t.Errorf("control: the other cell's tunnel: %v", err)
-	}
-	for _, port := range []uint16{g.daemon.ports.dns, g.daemon.ports.tls, g.daemon.ports.http} {
-		if c, err := g.dialCell("tcp4", 1, 1, port); err == nil {
-			c.Close()
-			t.Errorf("port %d is still open", port)
-		}
-	}
-}
-
-// The next lease of the same cell and address has its own policy and a receipt
-// that starts empty.
-func TestAddressIsReused(t *testing.T) {
-	g := start(t, upstream(t), nil)
-	for range 3 {
-		g.lease(t, "c1", cellLease(1, "run-1", "strict"))
-		g.wantResolved(t, 1, "www.site.example.")
-		g.wantNXDOMAIN(t, 1, "other.example.")
-		g.release(t, "c1")
-
-		cell := g.lease(t, "c1", cellLease(1, "run-2", "other"))
-		if len(cell.Receipt.Hosts) != 0 {
-			t.Errorf("inherited %+v", cell.Receipt)
-		}
-		g.wantNXDOMAIN(t, 1, "www.site.example.")
-		g.wantResolved(t, 1, "other.example.")
-		if _, err := g.tunnel(t, 1, "www.site.example"); err == nil {
-			t.Error("inherited policy")
-		}
-		g.release(t, "c1")
 	}
 }
 
@@ -379,33 +257,6 @@ func TestFailedCell(t *testing.T) {
 	if len(s.leases) != 0 || len(s.runs) != 0 {
 		t.Errorf("left: %v %v", s.leases, s.runs)
 	}
-}
-
-// The sockets of a cell are bound to its interface.
-func TestSocketsAreBoundToTheInterface(t *testing.T) {
-	g := start(t, upstream(t), nil)
-	s := newServer(t.Context(), g.daemon)
-	on, err := s.listen(netip.MustParseAddr("127.77.1.2"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, socket := range map[string]io.Closer{"udp": on.udp, "tcp": on.tcp, "tls": on.tls, "http": on.http} {
-		if device, err := boundTo(socket.(syscall.Conn)); err != nil || device != "lo" {
-			t.Errorf("%s: bound to %q, %v; want lo", name, device, err)
-		}
-		socket.Close()
-	}
-}
-
-func boundTo(socket syscall.Conn) (device string, err error) {
-	c, err := socket.SyscallConn()
-	if err != nil {
-		return "", err
-	}
-	e := c.Control(func(fd uintptr) {
-		device, err = unix.GetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE)
-	})
-	return strings.TrimRight(device, "\x00"), errors.Join(e, err)
 }
 
 // Two calls to release the same cell both get the final receipt, or the later
