@@ -1,0 +1,51 @@
+# The settings and functions that all scripts share; sourced, never run.
+# Every setting may come from the environment instead.
+# shellcheck shell=bash
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+die() {
+  echo "sallyport: $*" >&2
+  exit 1
+}
+
+say() { echo "sallyport: $*" >&2; }
+
+# engine_socket prints the socket of the engine that docker(1) uses, which the
+# executor is given.
+engine_socket() {
+  local host=${DOCKER_HOST:-}
+  [ -n "$host" ] || host=$(docker context inspect --format '{{.Endpoints.docker.Host}}' 2>/dev/null) ||
+    host=unix:///var/run/docker.sock
+  [[ $host == unix://* ]] || die "the engine is $host: the stack needs one on this machine, reached by unix://"
+  echo "${host#unix://}"
+}
+
+export SALLYPORT_STACK=${SALLYPORT_STACK:-sallyport}
+if [ "$(id -u)" = 0 ]; then
+  state_default=/var/lib/$SALLYPORT_STACK
+else
+  state_default=${XDG_STATE_HOME:-$HOME/.local/state}/$SALLYPORT_STACK
+fi
+export SALLYPORT_STATE=${SALLYPORT_STATE:-$state_default}
+export SALLYPORT_TAG=${SALLYPORT_TAG:-dev}
+export SALLYPORT_PORT=${SALLYPORT_PORT:-7280}
+export SALLYPORT_ROOT=${SALLYPORT_ROOT:-$SALLYPORT_STATE/root}
+SALLYPORT_ALLOWLIST=$(realpath "${SALLYPORT_ALLOWLIST:-allowlist.yaml}")
+SALLYPORT_SOCKET=${SALLYPORT_SOCKET:-$(engine_socket)}
+export SALLYPORT_ALLOWLIST SALLYPORT_SOCKET
+
+# The image that ours are built on; see scripts/setup.
+# shellcheck disable=SC2034 # the scripts that source this use it
+base_image=sallyport/base:bookworm
+
+# compose runs Docker Compose on the stack: the engine's own plugin where it is
+# recent enough, else the one that scripts/setup built.
+compose() {
+  local program=(docker compose) files=() file
+  [ ! -x bin/docker-compose ] || program=(bin/docker-compose)
+  for file in ${SALLYPORT_COMPOSE_FILES:-compose/compose.yaml}; do
+    files+=(-f "$file")
+  done
+  "${program[@]}" -p "$SALLYPORT_STACK" "${files[@]}" "$@"
+}
