@@ -220,7 +220,7 @@ echo "== https://%[2]s"; curl -sS -m 10 https://%[2]s/ || echo "exit $?"`, site,
 			return c.use("Now I write down what I saw.", ToolUse{Name: "write",
 				Input: map[string]any{"path": "REPORT.md", "content": report}})
 		}
-		return Turn{Text: fmt.Sprintf("Done: the shell ran, %s answered, %s was refused, and REPORT.md says so.", site, refused)}
+		return Turn{Text: fmt.Sprintf("Done. I tried %s and %s; what came of it is in REPORT.md.", site, refused)}
 	}
 }
 
