@@ -41,7 +41,9 @@ func (e *Executor) Submit(ctx context.Context, req api.Request, key string) (*st
 	}
 	meta.ID, meta.Accepted = newID(arrived), arrived
 	meta.Request = e.withoutSecrets(req)
-	return e.admit(p, meta)
+	timings := unreached()
+	timings.Policy = time.Since(arrived).Milliseconds()
+	return e.admit(p, meta, timings)
 }
 
 // digest identifies what is asked, whatever the order of its fields.
@@ -112,7 +114,7 @@ func (e *Executor) remember(m store.Meta) {
 }
 
 // admit takes a plan into the queue.
-func (e *Executor) admit(p *plan.Plan, meta store.Meta) (*store.Entry, *api.Problem) {
+func (e *Executor) admit(p *plan.Plan, meta store.Meta, timings api.Timings) (*store.Entry, *api.Problem) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if entry, problem := e.knownLocked(meta); entry != nil || problem != nil {
@@ -131,7 +133,7 @@ func (e *Executor) admit(p *plan.Plan, meta store.Meta) (*store.Entry, *api.Prob
 	e.remember(meta)
 	e.tasks.Go(func() {
 		defer cancel(nil)
-		e.live(ctx, p, entry)
+		e.live(ctx, p, entry, timings)
 	})
 	return entry, nil
 }

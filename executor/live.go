@@ -17,10 +17,8 @@ func unreached() api.Timings {
 }
 
 // live takes an execution through the queue and its run to its end.
-func (e *Executor) live(ctx context.Context, p *plan.Plan, entry *store.Entry) {
+func (e *Executor) live(ctx context.Context, p *plan.Plan, entry *store.Entry, timings api.Timings) {
 	id, accepted := entry.Meta.ID, entry.Meta.Accepted
-	timings := unreached()
-	timings.Policy = time.Since(accepted).Milliseconds()
 	log := e.cfg.Log.With("run", id)
 	note := func(ev api.Event) {
 		if err := entry.Append(ev); err != nil { // the run itself will find that it cannot record

@@ -99,7 +99,9 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, e *store.Entry, timings 
 	defer limit.Stop()
 	x.sessions = x.openTranscript()
 	x.outcome.err = x.perform(ctx)
-	return x.result()
+	res := x.result()
+	x.sessions.close(res)
+	return res
 }
 
 // perform goes through the stages. Each one's undoing is deferred, so teardown

@@ -144,7 +144,7 @@ func (e *Entry) writeResult(res api.Result) error {
 	if err != nil {
 		return err
 	}
-	return e.writeFile(resultFile, data)
+	return e.writeFile(resultFile, data, true)
 }
 
 // Execution is the state, with the result once there is one.
@@ -186,16 +186,18 @@ func (e *Entry) Result() (api.Result, error) {
 }
 
 // writeFile writes a file of the execution so that it is there whole or not at
-// all.
-func (e *Entry) writeFile(name string, data []byte) error {
+// all; if it is durable, even where the machine fails afterwards.
+func (e *Entry) writeFile(name string, data []byte, durable bool) error {
 	tmp := e.path(name + ".tmp")
 	f, err := e.root.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
+	if durable && err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	return e.root.Rename(tmp, e.path(name))

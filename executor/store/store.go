@@ -118,7 +118,7 @@ func (s *Store) create(meta Meta) (*Entry, error) {
 		return nil, err
 	}
 	e := newEntry(s.root, meta)
-	if err = e.writeFile(requestFile, data); err == nil {
+	if err = e.writeFile(requestFile, data, false); err == nil {
 		e.file, err = s.root.OpenFile(e.path(eventsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	}
 	if err != nil {

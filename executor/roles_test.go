@@ -1,0 +1,88 @@
+package executor_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"sallyport/entrypoint"
+)
+
+// play makes this process what a test needs inside or in place of a sandbox.
+func play(role string) error {
+	switch role {
+	case "entrypoint":
+		return entrypoint.Main(context.Background(), os.Stdin, os.Stdout)
+	case "dead": // a sandbox that ends before it is ready
+		return nil
+	case "forger":
+		return forge()
+	case "babbler": // a sandbox that does not keep to the protocol
+		out := entrypoint.NewWriter(os.Stdout)
+		if err := out.WriteJSON(entrypoint.FrameReady, entrypoint.Ready{Version: entrypoint.ProtocolVersion}); err != nil {
+			return err
+		}
+		if _, err := nextJob(); err != nil {
+			return err
+		}
+		_, err := os.Stdout.WriteString("{\"type\":\"result\",\"success\":true}\n")
+		time.Sleep(time.Minute)
+		return err
+	case "resolver":
+		return lookUp()
+	}
+	return fmt.Errorf("no role %q", role)
+}
+
+func nextJob() (entrypoint.Job, error) {
+	var job entrypoint.Job
+	f, err := entrypoint.NewReader(os.Stdin).Next()
+	if err == nil {
+		err = json.Unmarshal(f.Payload, &job)
+	}
+	return job, err
+}
+
+// forge is a PID 1 that was subverted: it sends an archive that leads out of
+// the workspace and says that all went well.
+func forge() error {
+	out := entrypoint.NewWriter(os.Stdout)
+	if err := out.WriteJSON(entrypoint.FrameReady, entrypoint.Ready{Version: entrypoint.ProtocolVersion}); err != nil {
+		return err
+	}
+	job, err := nextJob()
+	if err != nil {
+		return err
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "fine.txt", Size: 4, Mode: 0o600})
+	w.Write([]byte("fine"))
+	w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "link", Linkname: "/etc"})
+	w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "link/passwd", Size: 4, Mode: 0o600})
+	w.Write([]byte("evil"))
+	w.Close()
+	out.WriteJSON(entrypoint.FrameStarted, entrypoint.Started{JobID: job.ID, PID: 2})
+	out.Write(entrypoint.FrameArtifact, archive.Bytes())
+	out.Write(entrypoint.FrameArtifact, nil)
+	return out.WriteJSON(entrypoint.FrameExit, entrypoint.Exit{JobID: job.ID})
+}
+
+// lookUp asks a DNS server for names and prints what it says.
+func lookUp() error {
+	server, names := os.Args[1], os.Args[2:]
+	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp", server)
+	}}
+	for _, name := range names {
+		addrs, err := r.LookupHost(context.Background(), name+".")
+		fmt.Println(name, addrs, err != nil)
+	}
+	return nil
+}

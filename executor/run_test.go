@@ -1,0 +1,411 @@
+package executor_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/executor"
+	"sallyport/executor/api"
+	"sallyport/firewall"
+	"sallyport/gate/control"
+)
+
+func TestRun(t *testing.T) {
+	h := start(t)
+	id := h.begin(command(`pwd; ls -a | wc -l; cat; echo " at $HOME" | cut -c1-4; echo made > made.txt; echo warned >&2`))
+	res := h.finish(id)
+	if !res.Success || res.StopReason != "success" || res.Error != nil {
+		t.Fatalf("result = %+v, %v", res, res.Error)
+	}
+	if !strings.Contains(res.Output, "the prompt") || !strings.Contains(res.Output, "\n2\n") {
+		t.Errorf("output = %q, want the prompt and an empty workspace", res.Output)
+	}
+	if res.ExecutionID != id || res.Isolation != (api.Isolation{Backend: "docker", Model: "container"}) {
+		t.Errorf("execution %q, isolation %+v", res.ExecutionID, res.Isolation)
+	}
+	if res.Receipt.Policy != "strict" || res.Receipt.Digest != "sha256:strict" {
+		t.Errorf("receipt = %+v", res.Receipt)
+	}
+	tm := res.Timings
+	if order := []int64{0, tm.Policy, tm.Queue, tm.Cell, tm.Start, tm.Ready, tm.FirstOutput, tm.Total}; !ascending(order) || tm.Token != -1 {
+		t.Errorf("timings = %+v", tm)
+	}
+	x := get[api.Execution](h, "/v1/executions/"+id)
+	if x.State != api.StateFinished || x.Result == nil || x.Result.Output != res.Output {
+		t.Errorf("execution = %+v", x)
+	}
+	h.wantClean()
+	if !strings.Contains(h.log.String(), `"msg":"run ended","run":"`+id+`"`) {
+		t.Errorf("no line of the log is about the run: %s", h.log)
+	}
+}
+
+func ascending(list []int64) bool {
+	for i := 1; i < len(list); i++ {
+		if list[i] < list[i-1] {
+			return false
+		}
+	}
+	return true
+}
+
+// TestWhatTheSandboxGets checks what goes to the backend and to PID 1.
+func TestWhatTheSandboxGets(t *testing.T) {
+	h := start(t)
+	context := filepath.Join(h.root, "context")
+	if err := os.Mkdir(context, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"b.md": "second", "a.md": "first\n", "c.txt": "not this"} {
+		if err := os.WriteFile(filepath.Join(context, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(context, "d.md")); err != nil {
+		t.Fatal(err)
+	}
+	res := h.post(command("true", `"agentContextDir":"`+context+`"`, `"agentContext":"third"`, `"unrestrictedEgress":true`))
+	if !res.Success || res.Receipt.Policy != "open" {
+		t.Fatalf("result = %+v", res)
+	}
+	job := h.backend.jobs[0]
+	if len(job.Files) != 1 || string(job.Files[0].Content) != "first\n\nsecond\n\nthird\n" {
+		t.Errorf("files = %+v", job.Files)
+	}
+	if job.ID != res.ExecutionID || job.Dir != "/workspace" {
+		t.Errorf("job = %+v", job)
+	}
+	spec := h.backend.specs[0]
+	if spec.Run != res.ExecutionID || spec.UID != h.config.Service.UID || spec.GID == 0 || spec.Image != "agent:test" || spec.Cell.ID == "" {
+		t.Errorf("spec = %+v", spec)
+	}
+	lease := h.gate.granted[0]
+	if lease.Run != res.ExecutionID || lease.Policy != "open" || lease.Address != spec.Cell.Gate || lease.Prefix != spec.Cell.Prefix {
+		t.Errorf("lease = %+v", lease)
+	}
+}
+
+func TestCommandFails(t *testing.T) {
+	h := start(t)
+	res := h.post(command("echo partial; echo reason >&2; exit 7"))
+	wantCode(t, res, api.CodeCommandFailed)
+	if res.Error.Details["exitCode"] != 7.0 || res.StopReason != "error_exit_7" || res.Error.Retryable {
+		t.Errorf("error = %+v, stop reason %s", res.Error, res.StopReason)
+	}
+	if res.Error.Details["stderr"] != "reason" || res.Output != "partial\n" {
+		t.Errorf("stderr = %q, output = %q", res.Error.Details["stderr"], res.Output)
+	}
+	res = h.post(`{"prompt":"p","config":{"agent":"command","argv":["/nowhere/program"]}}`)
+	if res.Success || res.Error == nil {
+		t.Errorf("a program that does not exist: %+v", res)
+	}
+	h.wantClean()
+}
+
+func TestCancel(t *testing.T) {
+	h := start(t)
+	for name, script := range map[string]string{
+		"willing": "echo begun; sleep 60",
+		"deaf":    "trap '' TERM; echo begun; sleep 60; sleep 60",
+	} {
+		id := h.begin(command(script))
+		h.awaitText(id, "begun")
+		began := time.Now()
+		resp, data := h.do(http.MethodDelete, "/v1/executions/"+id, "")
+		if x := decode[api.Execution](t, resp, data, http.StatusAccepted); x.State != api.StateRunning {
+			t.Errorf("%s: state = %s", name, x.State)
+		}
+		res := h.finish(id)
+		wantCode(t, res, api.CodeCancelled)
+		if res.StopReason != "error_aborted" || res.Output != "begun\n" {
+			t.Errorf("%s: stop reason %s, output %q", name, res.StopReason, res.Output)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%s: it took %v", name, took)
+		}
+		resp, data = h.do(http.MethodDelete, "/v1/executions/"+id, "")
+		decode[api.Execution](t, resp, data, http.StatusOK)
+	}
+	h.wantClean()
+}
+
+func TestTimeout(t *testing.T) {
+	h := start(t)
+	began := time.Now()
+	res := h.post(command("echo begun; trap '' TERM; sleep 60; sleep 60", `"timeoutMs":1000`))
+	wantCode(t, res, api.CodeTimeout)
+	if res.StopReason != "error_timeout" || res.Output != "begun\n" || res.Error.Details["timeoutMs"] != 1000.0 {
+		t.Errorf("result = %+v, %v", res, res.Error)
+	}
+	if took := time.Since(began); took > 11*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	h.wantClean()
+}
+
+func TestOutputTooLarge(t *testing.T) {
+	h := start(t)
+	for name, script := range map[string]string{"stdout": "yes", "stderr": "yes >&2", "one line": "cat /dev/zero"} {
+		id := h.begin(command(script))
+		wantCode(t, h.finish(id), api.CodeOutputTooLarge)
+		info, err := os.Stat(filepath.Join(h.config.State, "executions", id, "events.ndjson"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// One event may cross the limit, and the result repeats the output.
+		if limit := 4 * h.config.Limits.OutputBytes; info.Size() > limit {
+			t.Errorf("%s: the event log has %d bytes, more than %d", name, info.Size(), limit)
+		}
+	}
+	h.wantClean()
+}
+
+func TestMemory(t *testing.T) {
+	h := start(t)
+	h.backend.set(func(b *processBackend) { b.oom = true })
+	res := h.post(command("kill -9 $$"))
+	wantCode(t, res, api.CodeMemory)
+	if res.Error.Details["memoryLimitBytes"] != float64(2<<30) || res.StopReason != "error_sandbox" {
+		t.Errorf("error = %+v, stop reason %s", res.Error, res.StopReason)
+	}
+	if res = h.post(command("echo a child died, the agent went on")); !res.Success {
+		t.Errorf("an agent that ended well: %+v", res.Error)
+	}
+	h.backend.set(func(b *processBackend) { b.oom = false })
+	wantCode(t, h.post(command("kill -9 $$")), api.CodeCommandFailed)
+}
+
+func TestSandboxLost(t *testing.T) {
+	h := start(t)
+	id := h.begin(command("echo begun; sleep 60"))
+	h.awaitText(id, "begun")
+	h.backend.set(func(b *processBackend) { b.last.kill() })
+	res := h.finish(id)
+	wantCode(t, res, api.CodeLost)
+	if !res.Error.Retryable || res.Output != "begun\n" {
+		t.Errorf("result = %+v, %v", res, res.Error)
+	}
+	h.wantClean()
+}
+
+// TestHostileSandbox has other programs in the place of PID 1.
+func TestHostileSandbox(t *testing.T) {
+	h := start(t)
+	for role, want := range map[string]api.Code{
+		"dead":    api.CodeStartFailed,
+		"babbler": api.CodeLost,
+		"forger":  api.CodeEscape,
+	} {
+		h.backend.set(func(b *processBackend) { b.role = role })
+		id := h.begin(command("true", `"artifacts":["**"]`))
+		res := h.finish(id)
+		wantCode(t, res, want)
+		if want == api.CodeEscape && res.Error.Details["escapeKind"] != "artifact_link" {
+			t.Errorf("details = %v", res.Error.Details)
+		}
+		if len(res.Artifacts) != 0 {
+			t.Errorf("%s: artifacts = %v", role, res.Artifacts)
+		}
+		if _, err := os.Stat(filepath.Join(h.config.State, "executions", id, "artifacts")); err == nil {
+			t.Errorf("%s: something of the archive was kept", role)
+		}
+	}
+	h.wantClean()
+}
+
+func TestStartFails(t *testing.T) {
+	h := start(t)
+	h.backend.set(func(b *processBackend) { b.fail = errTest })
+	res := h.post(command("true"))
+	wantCode(t, res, api.CodeStartFailed)
+	if !strings.Contains(res.Error.Message, errTest.Error()) || res.Timings.Start != -1 || res.Timings.Cell < 0 {
+		t.Errorf("error = %v, timings %+v", res.Error, res.Timings)
+	}
+	h.wantClean()
+}
+
+func TestLeaseRefused(t *testing.T) {
+	listen := control.Problem{Status: 409, Code: control.CodeListen}
+	for _, tt := range []struct {
+		name      string
+		refusals  []control.Problem
+		want      api.Code // empty for success
+		discarded int64
+	}{
+		{"two bad cells", []control.Problem{listen, {Status: 409, Code: control.CodeLeased}}, "", 2},
+		{"three bad cells", []control.Problem{listen, listen, listen}, api.CodeStartFailed, 3},
+		{"no such policy", []control.Problem{{Status: 422, Code: control.CodeNoPolicy}}, api.CodePolicyDenied, 1},
+		{"gate stopping", []control.Problem{{Status: 503, Code: control.CodeStopping}}, api.CodeGateUnavailable, 1},
+	} {
+		h := start(t)
+		h.gate.refuseNext(tt.refusals...)
+		res := h.post(command("true"))
+		if tt.want != "" {
+			wantCode(t, res, tt.want)
+			if len(h.backend.specs) != 0 {
+				t.Errorf("%s: a sandbox was started", tt.name)
+			}
+		} else if !res.Success {
+			t.Errorf("%s: %v", tt.name, res.Error)
+		}
+		if got := h.cells.discarded.Load(); got != tt.discarded {
+			t.Errorf("%s: %d cells were discarded, want %d", tt.name, got, tt.discarded)
+		}
+		h.wantClean()
+	}
+}
+
+func TestGateDies(t *testing.T) {
+	h := start(t)
+	id := h.begin(command("echo begun; sleep 60"))
+	h.awaitText(id, "begun")
+	h.gate.decide(firewall.Record{Kind: firewall.KindDNS, Host: "example.org", Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
+	h.await(id, func(ev api.Event) bool { return ev.Type == api.EventEgress })
+	h.gate.stop()
+	res := h.finish(id)
+	wantCode(t, res, api.CodeGateUnavailable)
+	if !res.Error.Retryable || len(res.Receipt.Hosts) != 1 || res.Receipt.Hosts[0].Host != "example.org" {
+		t.Errorf("error %+v, receipt %+v", res.Error, res.Receipt)
+	}
+	if h.cells.discarded.Load() != 1 {
+		t.Error("the cell was not discarded")
+	}
+	resp, data := h.do(http.MethodPost, "/v1/executions", command("true"))
+	if p := decode[api.Problem](t, resp, data, http.StatusServiceUnavailable); p.Code != api.CodeGateUnavailable || !p.Retryable {
+		t.Errorf("problem = %+v", p)
+	}
+	h.gate.start()
+	if res := h.post(command("true")); !res.Success {
+		t.Errorf("after the gate is back: %v", res.Error)
+	}
+	h.wantClean()
+}
+
+func TestEgressEvents(t *testing.T) {
+	h := start(t)
+	id := h.begin(command("echo begun; sleep 1"))
+	h.awaitText(id, "begun")
+	for range 50 {
+		h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: "github.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 10})
+	}
+	h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: "github.com", Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonAddress})
+	res := h.finish(id)
+	if len(res.Receipt.Hosts) != 2 || res.Receipt.Hosts[0].Count+res.Receipt.Hosts[1].Count != 51 {
+		t.Errorf("receipt = %+v", res.Receipt)
+	}
+	n := 0
+	for _, ev := range h.events(id, "") {
+		if ev.Type == api.EventEgress {
+			n++
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d egress events, want one for each kind of decision", n)
+	}
+}
+
+func TestBoundary(t *testing.T) {
+	h := start(t, func(c *executor.Config) { c.Boundary.(*testBoundary).set("host-listener", nil) })
+	res := h.post(command("true"))
+	wantCode(t, res, api.CodeStartFailed)
+	if !strings.Contains(res.Error.Message, "host-listener") || res.Error.Retryable {
+		t.Errorf("error = %+v", res.Error)
+	}
+	if len(h.backend.specs) != 0 || len(h.gate.granted) != 0 {
+		t.Error("something was started")
+	}
+	resp, data := h.do(http.MethodGet, "/readyz", "", "Authorization", "")
+	if ready := decode[api.Readiness](t, resp, data, http.StatusServiceUnavailable); ready.Ready || !strings.Contains(string(data), "host-listener") {
+		t.Errorf("readiness = %+v", ready)
+	}
+	h.boundary.set("", nil)
+	resp, data = h.do(http.MethodPost, "/v1/boundary/check", "")
+	if r := decode[api.BoundaryReport](t, resp, data, http.StatusOK); !r.Passed {
+		t.Errorf("report = %+v", r)
+	}
+	if ready := get[api.Readiness](h, "/readyz"); !ready.Ready {
+		t.Errorf("readiness = %+v", ready)
+	}
+	if res := h.post(command("true")); !res.Success {
+		t.Errorf("once the boundary holds: %v", res.Error)
+	}
+	h.boundary.set("", errTest)
+	resp, data = h.do(http.MethodPost, "/v1/boundary/check", "")
+	if p := decode[api.Problem](t, resp, data, http.StatusServiceUnavailable); !strings.Contains(p.Detail, errTest.Error()) {
+		t.Errorf("problem = %+v", p)
+	}
+}
+
+// TestRunWaitsForTheBoundary has the first checks fail for want of an engine.
+func TestRunWaitsForTheBoundary(t *testing.T) {
+	h := start(t, func(c *executor.Config) { c.Boundary.(*testBoundary).set("", errTest) })
+	id := h.begin(command("true"))
+	h.await(id, func(ev api.Event) bool { return ev.Stage == "queue" })
+	if len(h.gate.granted) != 0 {
+		t.Error("a cell was leased before the boundary was proven")
+	}
+	h.boundary.set("", nil)
+	if res := h.finish(id); !res.Success {
+		t.Errorf("error = %v", res.Error)
+	}
+}
+
+func TestDisk(t *testing.T) {
+	h := start(t, func(c *executor.Config) { c.Limits.WorkspaceBytes, c.Limits.WorkspaceFiles = 1<<20, 50 })
+	res := h.post(command("head -c 3000000 /dev/urandom > big; sleep 60"))
+	wantCode(t, res, api.CodeDisk)
+	res = h.post(command("for i in $(seq 100); do : > f$i; done; sleep 60"))
+	wantCode(t, res, api.CodeDisk)
+	// What the caller brought does not count.
+	dir := h.workspace("full")
+	if err := os.WriteFile(filepath.Join(dir, "big"), make([]byte, 3<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if res = h.post(command("sleep 3", `"cwd":"`+dir+`"`)); !res.Success {
+		t.Errorf("error = %v", res.Error)
+	}
+	h.wantClean()
+}
+
+// workspace makes a directory that a request may name as cwd.
+func (h *harness) workspace(name string) string {
+	h.t.Helper()
+	dir := filepath.Join(h.root, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.Chown(dir, h.config.Service.UID, h.config.Service.UID); err != nil {
+		h.t.Fatal(err)
+	}
+	return dir
+}
+
+func TestCallersWorkspace(t *testing.T) {
+	h := start(t)
+	dir := h.workspace("project")
+	res := h.post(command("echo kept > file.txt", `"cwd":"`+dir+`"`))
+	if !res.Success {
+		t.Fatal(res.Error)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "file.txt")); err != nil || string(data) != "kept\n" {
+		t.Errorf("file.txt: %q, %v", data, err)
+	}
+	logs, err := filepath.Glob(filepath.Join(h.config.State, "sessions", "projects", strings.ReplaceAll(dir, "/", "-"), "*.jsonl"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("session logs: %v, %v", logs, err)
+	}
+	data, err := os.ReadFile(logs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("line %q of the session log", line)
+		}
+	}
+}
