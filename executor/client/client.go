@@ -1,0 +1,182 @@
+// Package client talks to the executor's HTTP API.
+//
+// A Client starts runs and follows their events, over broken connections too:
+// what it yields has every event once and in order. An answer that refuses
+// something is an *api.Problem; an executor that cannot be talked to at all is an
+// *UnreachableError.
+//
+//	c := &client.Client{Addr: "http://127.0.0.1:7280", Token: token}
+//	for ev, err := range c.Execute(ctx, api.Request{Prompt: "Say hello."}) {
+//		...
+//	}
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"sallyport/executor/api"
+)
+
+// The bounds of a call that has one answer.
+const (
+	callTimeout     = 30 * time.Second
+	boundaryTimeout = 3 * time.Minute
+	maxAnswer       = 256 << 20 // bytes; a result holds the output of a run
+)
+
+// A Client is safe for concurrent use; its fields must not change after the
+// first call.
+type Client struct {
+	// Addr is the executor's base URL, such as http://127.0.0.1:7280.
+	Addr string
+	// Token is the bearer token. Health and Ready need none.
+	Token string
+	// Patience is how long a broken event stream is tried again without getting
+	// anywhere; if 0, two minutes.
+	Patience time.Duration
+	// Transport carries the requests; if nil, one of our own, which uses no proxy,
+	// since the token is for the executor alone.
+	Transport http.RoundTripper
+}
+
+// An UnreachableError says that no executor answered at Addr.
+type UnreachableError struct {
+	Addr string
+	Err  error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("the executor at %s cannot be reached: %v", e.Addr, e.Err)
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// direct is the transport of clients that have none of their own.
+var direct = &http.Transport{
+	DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+	TLSHandshakeTimeout: 10 * time.Second,
+	MaxIdleConns:        8,
+	IdleConnTimeout:     30 * time.Second,
+}
+
+// Get returns an execution, with its result once it has finished.
+func (c *Client) Get(ctx context.Context, id string) (api.Execution, error) {
+	var x api.Execution
+	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/executions/"+url.PathEscape(id), &x)
+	return x, err
+}
+
+// Cancel asks for the end of an execution, and returns without waiting for it.
+func (c *Client) Cancel(ctx context.Context, id string) (api.Execution, error) {
+	var x api.Execution
+	err := c.call(ctx, callTimeout, http.MethodDelete, "/v1/executions/"+url.PathEscape(id), &x)
+	return x, err
+}
+
+// Capabilities says what a request may ask for.
+func (c *Client) Capabilities(ctx context.Context) (api.Capabilities, error) {
+	var v api.Capabilities
+	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/capabilities", &v)
+	return v, err
+}
+
+// BoundaryCheck has the executor try now to get out of a cell of its own, which
+// takes some seconds. A report of probes that got through is no error.
+func (c *Client) BoundaryCheck(ctx context.Context) (api.BoundaryReport, error) {
+	var v api.BoundaryReport
+	err := c.call(ctx, boundaryTimeout, http.MethodPost, "/v1/boundary/check", &v)
+	return v, err
+}
+
+// Health says that the executor's process is alive.
+func (c *Client) Health(ctx context.Context) (api.Health, error) {
+	var v api.Health
+	err := c.call(ctx, callTimeout, http.MethodGet, "/healthz", &v)
+	return v, err
+}
+
+// Ready says whether a run could start now. That it could not is no error.
+func (c *Client) Ready(ctx context.Context) (api.Readiness, error) {
+	var v api.Readiness
+	err := c.call(ctx, callTimeout, http.MethodGet, "/readyz", &v, http.StatusServiceUnavailable)
+	return v, err
+}
+
+// call makes one request and decodes its answer into v. A status of also is an
+// answer like 200.
+func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, v any, also ...int) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	resp, err := c.send(ctx, method, path, "application/json", nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := c.refusal(resp, also...); err != nil {
+		return err
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(v); err != nil {
+		return c.unreachable(fmt.Errorf("read its answer to %s %s: %w", method, path, err))
+	}
+	return nil
+}
+
+// send makes a request and returns the answer, whatever its status.
+func (c *Client) send(ctx context.Context, method, path, accept string, body []byte, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Addr, "/")+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	req.Header.Set("Accept", accept)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	transport := c.Transport
+	if transport == nil {
+		transport = direct
+	}
+	resp, err := transport.RoundTrip(req) // follows no redirect: the token goes nowhere else
+	switch {
+	case err != nil && ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, c.unreachable(err)
+	}
+	return resp, nil
+}
+
+func (c *Client) unreachable(err error) error { return &UnreachableError{Addr: c.Addr, Err: err} }
+
+// refusal is nil for an answer of 2xx, else the problem that it carries.
+func (c *Client) refusal(resp *http.Response, also ...int) error {
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	for _, status := range also {
+		if resp.StatusCode == status && kind == "application/json" {
+			return nil
+		}
+	}
+	var p api.Problem
+	if kind == "application/problem+json" && json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&p) == nil && p.Code != "" {
+		return &p
+	}
+	return c.unreachable(fmt.Errorf("what answers there (%s) is not an executor", resp.Status))
+}
