@@ -62,7 +62,7 @@ func (s *Server) dialAny(ctx context.Context, addrs []netip.Addr, port uint16) (
 			}
 			continue
 		}
-		if isSelf(up) {
+		if isSelf(addrPort(up.LocalAddr()).Addr(), a) {
 			reset(up)
 			return nil, last, addressRefused(a.String() + " is the gate's own address")
 		}
@@ -76,19 +76,15 @@ func (s *Server) dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, e
 		return s.Dial(ctx, addr)
 	}
 	d := net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}
-	c, err := d.DialContext(ctx, "tcp", addr.String())
-	if err != nil {
-		return nil, err // it names the address already
-	}
-	return c.(*net.TCPConn), nil
+	return d.DialTCP(ctx, "tcp", netip.AddrPort{}, addr) // its errors name the address
 }
 
-// isSelf reports whether a connection leads to the machine that it comes from
-// by an address that the floor takes for a host of the internet: dialling an
-// address of one's own, the kernel uses it as the source as well. The private
-// ones need no such look, since only an entry of the allowlist admits them.
-func isSelf(c *net.TCPConn) bool {
-	local, remote := addrPort(c.LocalAddr()).Addr(), addrPort(c.RemoteAddr()).Addr()
+// isSelf reports whether a connection between two addresses leads back to the
+// machine that it comes from, by an address that the floor takes for a host of
+// the internet: dialling one of its own addresses, the kernel uses it as the
+// source as well. Private ones need no such look, since only an entry of the
+// allowlist admits them.
+func isSelf(local, remote netip.Addr) bool {
 	public, _ := firewall.JudgeAddr(remote)
 	return local == remote && public
 }

@@ -203,11 +203,11 @@ func parseExtensions(c *cursor) (h hello, r *refusal) {
 	return h, nil
 }
 
-// isECH reports whether an extension may hold an encrypted ClientHello
-// (RFC 9849), in its final form, one of its drafts', or its forerunner's, the
-// encrypted server name.
+// isECH reports whether an extension may hold an encrypted ClientHello, in its
+// final form (0xfe0d), one of its drafts' (draft-ietf-tls-esni), or the first
+// drafts', the encrypted server name (0xffce).
 func isECH(kind uint16) bool {
-	return kind >= 0xfe08 && kind <= 0xfe0d || kind == 0xffce
+	return kind >= 0xfe08 && kind <= 0xfe0d || kind == 0xff02 || kind == 0xffce
 }
 
 // parseServerName reads a server_name extension (RFC 6066, section 3) that holds

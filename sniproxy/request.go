@@ -36,8 +36,7 @@ type request struct {
 
 type field struct{ name, value string }
 
-// readHead reads lines up to the empty one into in.b. first is whether nothing
-// has been read for this head yet.
+// readHead reads lines up to the empty one into in.b.
 func readHead(br *bufio.Reader, in *headBuffer) *refusal {
 	if b, err := br.Peek(1); err == nil && !isToken(b[0]) {
 		return notHTTP(b[0])
@@ -59,6 +58,10 @@ func readHead(br *bufio.Reader, in *headBuffer) *refusal {
 			return badRequest("a line that ends without a carriage return")
 		case len(in.b)-start == 2:
 			return nil
+		case start == 0: // at once: a client of another protocol may send no more
+			if r := new(request).parseLine(string(in.b[:len(in.b)-2])); r != nil {
+				return r
+			}
 		}
 		start = len(in.b)
 	}

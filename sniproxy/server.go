@@ -9,12 +9,13 @@
 // name is never looked up, and nothing that a client sent leaves before the
 // verdict.
 //
-// What the name in a ClientHello cannot show stays a residual: a client may ask
-// an allowed server for another host inside the encrypted stream, which matters
-// where one address serves many tenants. An encrypted ClientHello would hide the
-// name altogether, so it is refused unless the policy passes it. Real and GREASE
-// ones are made to look the same (RFC 9849, section 6.2), so both are refused;
-// a browser that sends GREASE needs a policy with `ech: pass`.
+// What the first ClientHello cannot show stays a residual: a client may ask an
+// allowed server for another host inside the encrypted stream, or in the second
+// hello that a retry request asks for, which matters where one address serves
+// many tenants. An encrypted ClientHello would hide the name altogether, so it
+// is refused unless the policy passes it. Real and GREASE ones are made to look
+// the same (draft-ietf-tls-esni, section 6.2), so both are refused; a browser
+// that sends GREASE needs a policy with `ech: pass`.
 //
 // The caller makes the listeners:
 //

@@ -1,0 +1,272 @@
+package sniproxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// patience bounds every wait of the tests; none of them takes that long.
+const patience = 20 * time.Second
+
+// testAllowlist admits loopback for the hosts that the tests serve themselves.
+const testAllowlist = `
+version: 1
+groups:
+  web:
+    - {host: .site.example, ports: [80, 443], private: [127.0.0.0/8]}
+    - {host: other.example, ports: [80, 443], private: [127.0.0.0/8]}
+    - {host: tlsonly.example, private: [127.0.0.0/8]}
+    - {host: public.example, ports: [80, 443]}
+policies:
+  strict: {allow: [web]}
+  hidden: {allow: [web], ech: pass}
+  open: {allow: any}
+`
+
+func testPolicy(tb testing.TB, name string) *firewall.Policy {
+	tb.Helper()
+	all, err := firewall.Parse(strings.NewReader(testAllowlist), "allowlist.yaml")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p, ok := all.Policy(name)
+	if !ok {
+		tb.Fatalf("no policy %q", name)
+	}
+	return p
+}
+
+// A fakeResolver answers from a table and counts.
+type fakeResolver struct {
+	mu      sync.Mutex // guards answers
+	answers map[string][]netip.Addr
+	asked   atomic.Int64
+}
+
+func (r *fakeResolver) set(name string, addrs ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answers[name] = nil
+	for _, a := range addrs {
+		r.answers[name] = append(r.answers[name], netip.MustParseAddr(a))
+	}
+}
+
+func (r *fakeResolver) Resolve(_ context.Context, name firewall.Name) ([]netip.Addr, error) {
+	r.asked.Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	addrs, ok := r.answers[name.String()]
+	if !ok {
+		return nil, errors.New("no such name")
+	}
+	return addrs, nil
+}
+
+// A cell is a Server at work on loopback. What it dials on port 443 and 80 of a
+// loopback address is led to the listeners of the test, at the last moment.
+type cell struct {
+	tb        testing.TB
+	server    *Server
+	resolver  *fakeResolver
+	tls, http string // listening addresses
+	end       func() // ends both services and waits for them
+
+	mu      sync.Mutex // guards those below
+	records []firewall.Record
+	dialled []netip.AddrPort
+	origins map[netip.AddrPort]string
+}
+
+// newCell starts a cell; change may set fields of the server before.
+func newCell(tb testing.TB, policy string, change func(*Server)) *cell {
+	tb.Helper()
+	c := &cell{tb: tb, resolver: &fakeResolver{answers: map[string][]netip.Addr{}}, origins: map[netip.AddrPort]string{}}
+	c.resolver.set("site.example", "127.0.0.1")
+	c.resolver.set("other.example", "127.0.0.1")
+	c.server = &Server{
+		Policy: testPolicy(tb, policy), Prefix: netip.MustParsePrefix("127.0.0.0/8"), Resolver: c.resolver,
+		Dial: c.dial, Record: c.record, HelloTimeout: patience,
+	}
+	if change != nil {
+		change(c.server)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	start := func(serve func(context.Context, net.Listener) error) string {
+		ln := listen(tb)
+		wg.Go(func() {
+			if err := serve(ctx, ln); err != nil {
+				tb.Errorf("serving: %v", err)
+			}
+		})
+		return ln.Addr().String()
+	}
+	c.tls, c.http = start(c.server.ServeTLS), start(c.server.ServeHTTP1)
+	c.end = func() {
+		cancel()
+		wg.Wait()
+	}
+	tb.Cleanup(c.end)
+	return c
+}
+
+func listen(tb testing.TB) net.Listener {
+	tb.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ln
+}
+
+func (c *cell) record(r firewall.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.records = append(c.records, r)
+}
+
+func (c *cell) dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
+	c.mu.Lock()
+	c.dialled = append(c.dialled, addr)
+	to, ok := c.origins[addr]
+	c.mu.Unlock()
+	if !ok {
+		return nil, errors.New("connection refused")
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+// origin makes addr, such as "127.0.0.1:443", lead to a listener.
+func (c *cell) origin(addr, listener string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.origins[netip.MustParseAddrPort(addr)] = listener
+}
+
+func (c *cell) dials() []netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]netip.AddrPort(nil), c.dialled...)
+}
+
+// wait returns the records once there are n of them, and fails if there are more.
+func (c *cell) wait(n int) []firewall.Record {
+	c.tb.Helper()
+	var got []firewall.Record
+	eventually(c.tb, "a record", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		got = append(got[:0], c.records...)
+		return len(got) >= n
+	})
+	if len(got) != n {
+		c.tb.Fatalf("%d records, want %d: %+v", len(got), n, got)
+	}
+	return got
+}
+
+// last returns the n-th record as the last one so far.
+func (c *cell) last(n int) firewall.Record {
+	c.tb.Helper()
+	return c.wait(n)[n-1]
+}
+
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}
+
+func dialTCP(tb testing.TB, addr string) *net.TCPConn {
+	tb.Helper()
+	c, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c.(*net.TCPConn)
+}
+
+// A canary is a plain TCP listener on the far side that hands out its
+// connections and counts them.
+type canary struct {
+	addr  string
+	conns chan *net.TCPConn
+	count atomic.Int64
+}
+
+func newCanary(tb testing.TB) *canary {
+	tb.Helper()
+	ln := listen(tb)
+	k := &canary{addr: ln.Addr().String(), conns: make(chan *net.TCPConn, 1024)}
+	tb.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			k.count.Add(1)
+			_ = c.SetDeadline(time.Now().Add(patience))
+			k.conns <- c.(*net.TCPConn)
+		}
+	}()
+	return k
+}
+
+func (k *canary) next(tb testing.TB) *net.TCPConn {
+	tb.Helper()
+	select {
+	case c := <-k.conns:
+		tb.Cleanup(func() { c.Close() })
+		return c
+	case <-time.After(patience):
+		tb.Fatal("nothing reached the canary")
+		return nil
+	}
+}
+
+func readN(tb testing.TB, r io.Reader, n int) []byte {
+	tb.Helper()
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		tb.Fatalf("reading %d bytes: %v", n, err)
+	}
+	return b
+}
+
+func send(tb testing.TB, w io.Writer, b []byte) {
+	tb.Helper()
+	if _, err := w.Write(b); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// noLeak checks at the end of the test that it left no goroutine behind.
+func noLeak(t *testing.T) {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		eventually(t, "all goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+	})
+}

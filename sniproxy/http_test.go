@@ -1,0 +1,495 @@
+package sniproxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/netip"
+	"net/textproto"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// An httpOrigin is a real web server on the far side that notes what reached it.
+type httpOrigin struct {
+	*httptest.Server
+	mu   sync.Mutex // guards seen
+	seen []string   // "METHOD host target"
+	conn map[string]bool
+}
+
+func newOrigin(t *testing.T, c *cell, handler http.HandlerFunc) *httpOrigin {
+	t.Helper()
+	o := &httpOrigin{conn: map[string]bool{}}
+	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.mu.Lock()
+		o.seen = append(o.seen, r.Method+" "+r.Host+" "+r.RequestURI)
+		o.conn[r.RemoteAddr] = true
+		o.mu.Unlock()
+		handler(w, r)
+	}))
+	t.Cleanup(o.Close)
+	c.origin("127.0.0.1:80", o.Listener.Addr().String())
+	return o
+}
+
+func (o *httpOrigin) requests() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]string(nil), o.seen...)
+}
+
+func (o *httpOrigin) conns() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.conn)
+}
+
+// client is a real HTTP client that finds every host at the cell's port 80, as
+// one behind the DNS gate does.
+func (c *cell) client() *http.Client {
+	tr := &http.Transport{
+		Proxy:              nil,
+		DisableCompression: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", c.http)
+		},
+		ExpectContinueTimeout: patience,
+	}
+	c.tb.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+}
+
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	_, _ = fmt.Fprintf(w, "%s %s %s", r.Method, r.Host, body)
+}
+
+func bodyOf(t *testing.T, resp *http.Response, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestForwardRealClient(t *testing.T) {
+	noLeak(t)
+	c := newCell(t, "strict", nil)
+	o := newOrigin(t, c, echo)
+	client := c.client()
+
+	resp, err := client.Get("http://site.example/a//b%2fc?q=1&r=%zz")
+	if got := bodyOf(t, resp, err); got != "GET site.example " || resp.StatusCode != 200 {
+		t.Errorf("got %d %q", resp.StatusCode, got)
+	}
+	r := c.last(1)
+	if !(r.Kind == firewall.KindHTTP && r.Host == "site.example" && r.Port == 80 && r.Verdict == firewall.Allow &&
+		r.Reason == firewall.ReasonListed && r.Rule == ".site.example" && r.BytesUp > 40 && r.BytesDown > 40 &&
+		r.Upstream == netip.MustParseAddrPort("127.0.0.1:80")) {
+		t.Errorf("record %+v", r)
+	}
+	resp, err = client.Post("http://Site.Example:80/p", "text/plain", strings.NewReader("sized"))
+	if got := bodyOf(t, resp, err); got != "POST site.example sized" {
+		t.Errorf("got %q", got)
+	}
+	resp, err = client.Post("http://site.example/p", "text/plain", io.MultiReader(strings.NewReader("in "), strings.NewReader("chunks")))
+	if got := bodyOf(t, resp, err); got != "POST site.example in chunks" {
+		t.Errorf("got %q", got)
+	}
+	resp, err = client.Head("http://other.example/h")
+	if got := bodyOf(t, resp, err); got != "" || resp.ContentLength != 19 {
+		t.Errorf("got %q of %d", got, resp.ContentLength)
+	}
+	big := strings.Repeat("0123456789abcdef", 1<<16)
+	resp, err = client.Post("http://site.example/big", "text/plain", strings.NewReader(big))
+	if got := bodyOf(t, resp, err); got != "POST site.example "+big {
+		t.Errorf("got %d bytes", len(got))
+	}
+	c.wait(5)
+	want := []string{
+		"GET site.example /a//b%2fc?q=1&r=%zz", "POST site.example /p", "POST site.example /p",
+		"HEAD other.example /h", "POST site.example /big",
+	}
+	if got := o.requests(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the origin saw %q, want %q", got, want)
+	}
+	c.end()
+	client.CloseIdleConnections()
+	o.Close()
+}
+
+// A refused request gets an answer that says who refused it, and why.
+func TestForwardRefusals(t *testing.T) {
+	tests := []struct {
+		url    string
+		status int
+		reason firewall.Reason
+		looks  int64 // look-ups
+	}{
+		{"http://evil.example/x", 403, firewall.ReasonNotListed, 0},
+		{"http://tlsonly.example/", 403, firewall.ReasonPortNotAllowed, 0},
+		{"http://metadata.google.internal/computeMetadata/v1/", 403, firewall.ReasonFloorName, 0},
+		{"http://169.254.169.254/latest/meta-data/", 400, firewall.ReasonBadName, 0},
+		{"http://[::1]/", 400, firewall.ReasonBadName, 0},
+		{"http://2130706433/", 400, firewall.ReasonBadName, 0},
+		{"http://localhost/", 400, firewall.ReasonBadName, 0},
+		{"http://public.example/", 403, firewall.ReasonAddress, 1},
+		{"http://absent.site.example/", 502, firewall.ReasonResolve, 1},
+		{"http://down.site.example/", 502, firewall.ReasonDial, 1},
+		{"http://site.example:8080/", 400, firewall.ReasonBadRequest, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.url, func(t *testing.T) {
+			c := newCell(t, "strict", nil)
+			o := newOrigin(t, c, echo)
+			c.resolver.set("public.example", "10.0.0.1")
+			c.resolver.set("down.site.example", "127.0.0.9")
+			resp, err := c.client().Get(tt.url)
+			got := bodyOf(t, resp, err)
+			host := resp.Request.URL.Host
+			if resp.StatusCode != tt.status || !strings.Contains(got, "sallyport") || !strings.Contains(got, string(tt.reason)) ||
+				tt.reason != firewall.ReasonBadRequest && !strings.Contains(got, host) || !resp.Close {
+				t.Errorf("%d %q", resp.StatusCode, got)
+			}
+			if r := c.last(1); r.Verdict != firewall.Deny || r.Reason != tt.reason {
+				t.Errorf("record %+v", r)
+			}
+			if n := c.resolver.asked.Load(); n != tt.looks {
+				t.Errorf("%d look-ups, want %d", n, tt.looks)
+			}
+			resp, err = c.client().Get("http://site.example/control")
+			bodyOf(t, resp, err)
+			if got := fmt.Sprint(o.requests()); got != "[GET site.example /control]" {
+				t.Errorf("the origin saw %s", got)
+			}
+		})
+	}
+}
+
+// Requests that two readers could take differently, and such as are not for a
+// forwarder: none is looked up or dialled.
+func TestForwardRefusesMalformed(t *testing.T) {
+	const host = "Host: site.example\r\n"
+	get := func(fields string) string { return "GET / HTTP/1.1\r\n" + host + fields + "\r\n" }
+	post := func(rest string) string { return "POST / HTTP/1.1\r\n" + host + rest }
+	tests := []struct {
+		name   string
+		raw    string
+		status int // 0: closed without an answer
+	}{
+		{"no Host", "GET / HTTP/1.1\r\n\r\n", 400},
+		{"empty Host", "GET / HTTP/1.1\r\nHost: \r\n\r\n", 400},
+		{"two Hosts", get(host), 400},
+		{"two different Hosts", get("host: evil.example\r\n"), 400},
+		{"Host with a comma", "GET / HTTP/1.1\r\nHost: site.example, evil.example\r\n\r\n", 400},
+		{"Host with userinfo", "GET / HTTP/1.1\r\nHost: a@site.example\r\n\r\n", 400},
+		{"Host with a path", "GET / HTTP/1.1\r\nHost: site.example/x\r\n\r\n", 400},
+		{"Host with a space", "GET / HTTP/1.1\r\nHost: site.example evil.example\r\n\r\n", 400},
+		{"Host with NUL", "GET / HTTP/1.1\r\nHost: site.example\x00evil\r\n\r\n", 400},
+		{"Host with another port", "GET / HTTP/1.1\r\nHost: site.example:443\r\n\r\n", 400},
+		{"Host with an odd port", "GET / HTTP/1.1\r\nHost: site.example:080\r\n\r\n", 400},
+		{"Host with an empty port", "GET / HTTP/1.1\r\nHost: site.example:\r\n\r\n", 400},
+		{"Host in UTF-8", "GET / HTTP/1.1\r\nHost: s\u0131te.example\r\n\r\n", 400},
+		{"space before the colon", "GET / HTTP/1.1\r\nHost : site.example\r\n\r\n", 400},
+		{"folded Host", "GET / HTTP/1.1\r\nHost:\r\n site.example\r\n\r\n", 400},
+		{"folded field", get("X-A: b\r\n c\r\n"), 400},
+		{"first field folded", "GET / HTTP/1.1\r\n Host: evil.example\r\n" + host + "\r\n", 400},
+		{"field without a colon", get("X-A\r\n"), 400},
+		{"field without a name", get(": x\r\n"), 400},
+		{"field with a control byte", get("X-A: \x01\r\n"), 400},
+		{"bare CR in a field", get("X-A: b\rX-B: c\r\n"), 400},
+		{"bare LF", "GET / HTTP/1.1\nHost: site.example\n\n", 400},
+		{"one bare LF", "GET / HTTP/1.1\r\nHost: site.example\nX: y\r\n\r\n", 400},
+		{"bare LF at the end", "GET / HTTP/1.1\r\nHost: site.example\r\n\n", 400},
+		{"HTTP/1.0", "GET / HTTP/1.0\r\n" + host + "\r\n", 400},
+		{"HTTP/0.9", "GET /\r\n", 400},
+		{"HTTP/1.2", "GET / HTTP/1.2\r\n" + host + "\r\n", 400},
+		{"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400},
+		{"lower-case version", "GET / http/1.1\r\n" + host + "\r\n", 400},
+		{"two spaces", "GET  / HTTP/1.1\r\n" + host + "\r\n", 400},
+		{"tab", "GET\t/ HTTP/1.1\r\n" + host + "\r\n", 400},
+		{"space in the target", "GET /a b HTTP/1.1\r\n" + host + "\r\n", 400},
+		{"fragment in the target", "GET /a#b HTTP/1.1\r\n" + host + "\r\n", 400},
+		{"UTF-8 in the target", "GET /\u00e4 HTTP/1.1\r\n" + host + "\r\n", 400},
+		{"absolute form of another host", "GET http://evil.example/ HTTP/1.1\r\n" + host + "\r\n", 400},
+		{"absolute form of the same host", "GET http://site.example/ HTTP/1.1\r\n" + host + "\r\n", 400},
+		{"asterisk form", "OPTIONS * HTTP/1.1\r\n" + host + "\r\n", 400},
+		{"CONNECT", "CONNECT site.example:443 HTTP/1.1\r\n" + host + "\r\n", 405},
+		{"TRACE", "TRACE / HTTP/1.1\r\n" + host + "\r\n", 405},
+		{"h2c upgrade", get("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"), 400},
+		{"websocket", get("Connection: Upgrade\r\nUpgrade: websocket\r\n"), 400},
+		{"length and coding", post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
+		{"two lengths", post("Content-Length: 0\r\nContent-Length: 5\r\n\r\n"), 400},
+		{"same length twice", post("Content-Length: 0\r\nContent-Length: 0\r\n\r\n"), 400},
+		{"list of lengths", post("Content-Length: 5, 5\r\n\r\nhello"), 400},
+		{"signed length", post("Content-Length: +5\r\n\r\nhello"), 400},
+		{"negative length", post("Content-Length: -5\r\n\r\nhello"), 400},
+		{"hexadecimal length", post("Content-Length: 0x5\r\n\r\nhello"), 400},
+		{"huge length", post("Content-Length: 99999999999999999999\r\n\r\n"), 400},
+		{"empty length", post("Content-Length:\r\n\r\n"), 400},
+		{"underscored length", post("Content_Length: 5\r\n\r\nhello"), 400},
+		{"underscored coding", post("Transfer_Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
+		{"two codings", post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
+		{"coding list", post("Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), 400},
+		{"identity", post("Transfer-Encoding: identity\r\n\r\n"), 400},
+		{"obfuscated coding", post("Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n"), 400},
+		{"quoted coding", post("Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n"), 400},
+		{"coding with a parameter", post("Transfer-Encoding: chunked;x=y\r\n\r\n0\r\n\r\n"), 400},
+		{"unknown expectation", get("Expect: 200-maybe\r\n"), 417},
+		{"long head", get("X-A: " + strings.Repeat("a", 70_000) + "\r\n"), 431},
+		{"many fields", get(strings.Repeat("X-A: b\r\n", 200)), 431},
+		{"long method", strings.Repeat("A", 40) + " / HTTP/1.1\r\n" + host + "\r\n", 400},
+		{"TLS", string(record(message(sni("site.example")))), 0},
+		{"SOCKS5", "\x05\x01\x00", 0},
+		{"empty line first", "\r\n" + get(""), 0},
+		{"SSH", "SSH-2.0-OpenSSH_9.9\r\n", 400},
+		{"PROXY", "PROXY TCP4 1.2.3.4 5.6.7.8 1 80\r\n" + get(""), 400},
+		{"half a head", "GET / HTTP/1.1\r\n" + host, 0},
+	}
+	c := newCell(t, "strict", nil)
+	o := newOrigin(t, c, echo)
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			conn := dialTCP(t, c.http)
+			send(t, conn, []byte(tt.raw))
+			_ = conn.CloseWrite()
+			got, _ := io.ReadAll(conn)
+			status := 0
+			if resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(got)), nil); err == nil {
+				status = resp.StatusCode
+			}
+			if status != tt.status || tt.status == 0 && len(got) > 0 {
+				t.Errorf("answer %q, want status %d", got, tt.status)
+			}
+			r := c.last(i + 1)
+			if r.Verdict != firewall.Deny || r.Upstream.IsValid() || strings.ContainsAny(r.Host+r.Detail, "\r\n\x00") {
+				t.Errorf("record %+v", r)
+			}
+		})
+	}
+	resp, err := c.client().Get("http://site.example/control")
+	bodyOf(t, resp, err)
+	if got := fmt.Sprint(o.requests()); got != "[GET site.example /control]" {
+		t.Errorf("the origin saw %s", got)
+	}
+	if n := c.resolver.asked.Load(); n != 1 {
+		t.Errorf("%d look-ups, want 1, of the control", n)
+	}
+}
+
+// On a connection that is kept, each request is judged for itself.
+func TestForwardKeptConnection(t *testing.T) {
+	c := newCell(t, "strict", nil)
+	o := newOrigin(t, c, echo)
+	conn := dialTCP(t, c.http)
+	br := bufio.NewReader(conn)
+	ask := func(host string) (int, string) {
+		t.Helper()
+		send(t, conn, []byte("GET /"+host+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, bodyOf(t, resp, nil)
+	}
+	for _, host := range []string{"site.example", "site.example", "other.example", "site.example"} {
+		if status, body := ask(host); status != 200 || body != "GET "+host+" " {
+			t.Errorf("%d %q", status, body)
+		}
+	}
+	if n := o.conns(); n != 3 {
+		t.Errorf("%d upstream connections, want one for each change of host", n)
+	}
+	if status, _ := ask("evil.example"); status != 403 {
+		t.Errorf("status %d for a refused host", status)
+	}
+	if _, err := br.ReadByte(); err != io.EOF {
+		t.Errorf("after a refusal: %v", err)
+	}
+	rs := c.wait(5)
+	if r := rs[4]; r.Verdict != firewall.Deny || r.Host != "evil.example" {
+		t.Errorf("record %+v", r)
+	}
+	if got := len(o.requests()); got != 4 {
+		t.Errorf("the origin saw %q", o.requests())
+	}
+}
+
+// Requests sent ahead of their answers are judged one by one, too.
+func TestForwardPipeline(t *testing.T) {
+	c := newCell(t, "strict", nil)
+	o := newOrigin(t, c, echo)
+	conn := dialTCP(t, c.http)
+	send(t, conn, []byte("GET /1 HTTP/1.1\r\nHost: site.example\r\n\r\n"+
+		"POST /2 HTTP/1.1\r\nHost: site.example\r\nContent-Length: 3\r\n\r\nabc"+
+		"GET /3 HTTP/1.1\r\nHost: evil.example\r\n\r\n"+
+		"GET /4 HTTP/1.1\r\nHost: site.example\r\n\r\n"))
+	got, err := io.ReadAll(conn)
+	if err != nil || strings.Count(string(got), "HTTP/1.1 200 OK") != 2 || strings.Count(string(got), "HTTP/1.1 403") != 1 {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got := fmt.Sprint(o.requests()); got != "[GET site.example /1 POST site.example /2]" {
+		t.Errorf("the origin saw %s", got)
+	}
+	c.wait(3)
+}
+
+// A body is never taken for a request, and what follows it upstream is nothing.
+func TestForwardHidesNoRequest(t *testing.T) {
+	hidden := "GET /hidden HTTP/1.1\r\nHost: evil.example\r\n\r\n"
+	for _, method := range []string{"GET", "POST"} {
+		c, k := newCell(t, "strict", nil), newCanary(t)
+		c.origin("127.0.0.1:80", k.addr)
+		conn := dialTCP(t, c.http)
+		send(t, conn, fmt.Appendf(nil, "%s / HTTP/1.1\r\nHost: site.example\r\nContent-Length: %d\r\n\r\n%s", method, len(hidden), hidden))
+		up := k.next(t)
+		br := bufio.NewReader(up)
+		req, err := http.ReadRequest(br)
+		if err != nil || !req.Close {
+			t.Fatalf("%+v, %v; want a connection that closes", req, err)
+		}
+		send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
+		if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+			t.Fatal(err)
+		}
+		send(t, conn, []byte("GET /next HTTP/1.1\r\nHost: site.example\r\n\r\n"))
+		next := k.next(t) // over a connection of its own
+		if req, err := http.ReadRequest(bufio.NewReader(next)); err != nil || req.URL.Path != "/next" {
+			t.Errorf("%+v, %v", req, err)
+		}
+	}
+}
+
+// What a client says about the connection, or in the name of a proxy, stays
+// behind; all else arrives as it was sent.
+func TestForwardFields(t *testing.T) {
+	c, k := newCell(t, "strict", nil), newCanary(t)
+	c.origin("127.0.0.1:80", k.addr)
+	conn := dialTCP(t, c.http)
+	send(t, conn, []byte("PUT /x HTTP/1.1\r\nhOst: SITE.example:80\r\nX-Forwarded-For: 10.0.0.1\r\nForwarded: host=evil.example\r\n"+
+		"X-Forwarded-Host: evil.example\r\nX_Forwarded_Host: evil.example\r\nX-Original-URL: /admin\r\nX-Real-IP: 10.0.0.1\r\nVia: 1.1 x\r\n"+
+		"X-Host: evil.example\r\nProxy-Connection: keep-alive\r\nProxy-Authorization: Basic eA==\r\nTE: trailers\r\nKeep-Alive: 5\r\n"+
+		"Connection: keep-alive, X-Private\r\nX-Private: 1\r\nTrailer: X-T\r\nexpect: 100-continue\r\nTransfer-Encoding: Chunked\r\n"+
+		"authorization: Bearer x\r\nX-Odd:\t spaced \xff \r\ncookie: a=b\r\nCookie: c=d\r\n\r\n"))
+	up := k.next(t)
+	got := make([]byte, 0, 4096)
+	for !bytes.HasSuffix(got, []byte("\r\n\r\n")) {
+		got = append(got, readN(t, up, 1)...)
+	}
+	want := "PUT /x HTTP/1.1\r\nHost: site.example\r\nauthorization: Bearer x\r\nX-Odd: spaced \xff\r\ncookie: a=b\r\nCookie: c=d\r\n" +
+		"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+	if string(got) != want {
+		t.Errorf("upstream got %q, want %q", got, want)
+	}
+	if line, err := bufio.NewReader(conn).ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	send(t, conn, []byte("5;ext=1\r\nhello\r\n1\r\n!\r\n0\r\nX-T: hidden\r\n\r\n"))
+	if got := string(readN(t, up, len("5\r\nhello\r\n"))); got != "5\r\nhello\r\n" && got != "6\r\nhello!\r" {
+		t.Errorf("body %q", got)
+	}
+}
+
+// Responses come as they are sent, with interim ones before and in chunks.
+func TestForwardStreams(t *testing.T) {
+	c := newCell(t, "strict", nil)
+	step := make(chan struct{})
+	newOrigin(t, c, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</a.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Set("Connection", "X-Hop")
+		w.Header().Set("X-Hop", "1")
+		w.Header().Add("Set-Cookie", "a=1")
+		w.Header().Add("Set-Cookie", "b=2")
+		for i := range 3 {
+			_, _ = fmt.Fprintf(w, "token %d\n", i)
+			w.(http.Flusher).Flush()
+			<-step
+		}
+	})
+	hints := 0
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error { hints += code; return nil },
+	})
+	req, _ := http.NewRequestWithContext(ctx, "GET", "http://site.example/", nil)
+	resp, err := c.client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	br := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		if line, err := br.ReadString('\n'); line != fmt.Sprintf("token %d\n", i) {
+			t.Fatalf("%q, %v", line, err)
+		}
+		step <- struct{}{}
+	}
+	if _, err := br.ReadByte(); err != io.EOF {
+		t.Errorf("at the end: %v", err)
+	}
+	if hints != http.StatusEarlyHints || resp.Header.Get("X-Hop") != "" || len(resp.Header["Set-Cookie"]) != 2 {
+		t.Errorf("hints %d, header %v", hints, resp.Header)
+	}
+}
+
+// A redirect is passed on: where it leads is the client's next request, judged
+// like any other.
+func TestForwardRedirect(t *testing.T) {
+	c := newCell(t, "strict", nil)
+	o := newOrigin(t, c, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://evil.example/", http.StatusFound)
+	})
+	resp, err := c.client().Get("http://site.example/")
+	bodyOf(t, resp, err)
+	if resp.StatusCode != 302 || resp.Header.Get("Location") != "http://evil.example/" || len(o.requests()) != 1 {
+		t.Errorf("%d %v, origin saw %q", resp.StatusCode, resp.Header, o.requests())
+	}
+	if n := len(c.dials()); n != 1 {
+		t.Errorf("%d dials", n)
+	}
+}
+
+// Slow clients meet a deadline: for the head an absolute one.
+func TestForwardHeadDeadline(t *testing.T) {
+	c := newCell(t, "strict", func(s *Server) { s.HelloTimeout = 200 * time.Millisecond })
+	conn := dialTCP(t, c.http)
+	go func() {
+		for _, b := range []byte("GET / HTTP/1.1\r\nHost: site.example\r\nX: " + strings.Repeat("a", 1000)) {
+			if _, err := conn.Write([]byte{b}); err != nil {
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != 408 {
+		t.Errorf("%+v, %v", resp, err)
+	}
+	if r := c.last(1); r.Reason != firewall.ReasonLimit {
+		t.Errorf("record %+v", r)
+	}
+	if got, err := io.ReadAll(dialTCP(t, c.http)); len(got) > 0 || err != nil {
+		t.Errorf("silence was answered with %q, %v", got, err)
+	}
+	if r := c.last(2); r.Reason != firewall.ReasonLimit {
+		t.Errorf("record %+v", r)
+	}
+}

@@ -1,0 +1,280 @@
+package sniproxy
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// open makes one tunnel through c and returns both of its ends.
+func (c *cell) open(k *canary) (client, up *net.TCPConn) {
+	c.tb.Helper()
+	raw := record(message(sni("site.example")))
+	client = dialTCP(c.tb, c.tls)
+	send(c.tb, client, raw)
+	up = k.next(c.tb)
+	readN(c.tb, up, len(raw))
+	return client, up
+}
+
+func newTunnelCell(t *testing.T, change func(*Server)) (*cell, *canary) {
+	t.Helper()
+	c, k := newCell(t, "strict", change), newCanary(t)
+	c.origin("127.0.0.1:443", k.addr)
+	return c, k
+}
+
+// Each end may finish sending while the other goes on.
+func TestTunnelHalfClose(t *testing.T) {
+	noLeak(t)
+	c, k := newTunnelCell(t, nil)
+	for i, swap := range []bool{false, true} {
+		a, b := c.open(k)
+		if swap {
+			a, b = b, a
+		}
+		send(t, a, []byte("last words"))
+		if err := a.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(b); err != nil || string(got) != "last words" {
+			t.Fatalf("got %q, %v", got, err)
+		}
+		big := make([]byte, 1<<20)
+		_, _ = rand.Read(big)
+		go func() {
+			_, _ = b.Write(big)
+			_ = b.CloseWrite()
+		}()
+		if got, err := io.ReadAll(a); err != nil || string(got) != string(big) {
+			t.Fatalf("got %d bytes, %v", len(got), err)
+		}
+		c.wait(i + 1)
+	}
+}
+
+// A tunnel outlives silence longer than any deadline of the gate's.
+func TestTunnelQuiet(t *testing.T) {
+	const timeout = 50 * time.Millisecond
+	c, k := newTunnelCell(t, func(s *Server) { s.HelloTimeout = timeout })
+	client, up := c.open(k)
+	time.Sleep(5 * timeout)
+	send(t, up, []byte("token"))
+	readN(t, client, 5)
+	send(t, client, []byte("ok"))
+	readN(t, up, 2)
+}
+
+// An end that breaks breaks the other one, also after it closed its half.
+func TestTunnelBreaks(t *testing.T) {
+	noLeak(t)
+	c, k := newTunnelCell(t, nil)
+	n := 0
+	for _, halfFirst := range []bool{false, true} {
+		for _, swap := range []bool{false, true} {
+			a, b := c.open(k)
+			if swap {
+				a, b = b, a
+			}
+			if halfFirst {
+				_ = a.CloseWrite()
+				if _, err := io.ReadAll(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			reset(a)
+			// b must learn of it although it says nothing itself.
+			_, err := b.Read(make([]byte, 1))
+			for ; err == nil || errors.Is(err, io.EOF); _, err = b.Write([]byte("x")) {
+				time.Sleep(time.Millisecond)
+			}
+			if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+				t.Errorf("half first %v, swap %v: %v", halfFirst, swap, err)
+			}
+			n++
+			c.wait(n)
+		}
+	}
+}
+
+// A client that half-closed and then vanished frees a tunnel to a silent upstream.
+func TestTunnelFreesAbandoned(t *testing.T) {
+	c, k := newTunnelCell(t, nil)
+	client, up := c.open(k)
+	_ = client.CloseWrite()
+	if _, err := io.ReadAll(up); err != nil {
+		t.Fatal(err)
+	}
+	reset(client)
+	if r := c.last(1); r.Verdict != firewall.Allow {
+		t.Errorf("record %+v", r)
+	}
+	eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
+}
+
+// When the lease ends, everything in flight is cut, recorded, and gone.
+func TestServeEnds(t *testing.T) {
+	noLeak(t)
+	c, k := newTunnelCell(t, nil)
+	client, up := c.open(k)
+	send(t, client, []byte("12345"))
+	readN(t, up, 5)
+	waiting := dialTCP(t, c.tls)
+	send(t, waiting, record(message(sni("site.example")))[:10])
+	idle := dialTCP(t, c.http)
+	send(t, idle, []byte("GET / HTTP/1.1\r\n"))
+	eventually(t, "all connections to be admitted", func() bool { return c.server.open.Load() == 3 })
+
+	c.end()
+	for _, conn := range []net.Conn{client, up, waiting, idle} {
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Error("a connection survived the lease")
+		}
+	}
+	var allowed, denied int
+	for _, r := range c.wait(3) { // without waiting: they came before Serve returned
+		switch {
+		case r.Verdict == firewall.Deny:
+			denied++
+		case r.BytesUp > 5 && r.Detail == "cut by the gate":
+			allowed++
+		}
+	}
+	if allowed != 1 || denied != 2 {
+		t.Errorf("records: %+v", c.wait(3))
+	}
+	for _, addr := range []string{c.tls, c.http} {
+		if conn, err := net.Dial("tcp", addr); err == nil {
+			conn.Close()
+			t.Errorf("%s still listens", addr)
+		}
+	}
+}
+
+// A resolver or upstream that hangs does not hold up the end of a lease.
+func TestServeEndsWhileConnecting(t *testing.T) {
+	noLeak(t)
+	hang := make(chan struct{})
+	c := newCell(t, "strict", func(s *Server) {
+		s.Resolver = resolverFunc(func(ctx context.Context) ([]netip.Addr, error) {
+			close(hang)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	})
+	send(t, dialTCP(t, c.tls), record(message(sni("site.example"))))
+	<-hang
+	c.end()
+	if r := c.last(1); r.Reason != firewall.ReasonResolve {
+		t.Errorf("record %+v", r)
+	}
+}
+
+type resolverFunc func(context.Context) ([]netip.Addr, error)
+
+func (f resolverFunc) Resolve(ctx context.Context, _ firewall.Name) ([]netip.Addr, error) {
+	return f(ctx)
+}
+
+func TestForeignClient(t *testing.T) {
+	c := newCell(t, "strict", func(s *Server) { s.Prefix = netip.MustParsePrefix("172.30.7.0/28") })
+	for i, addr := range []string{c.tls, c.http} {
+		if got, err := knock(addr); err == nil || len(got) > 0 {
+			t.Errorf("got %q, %v; want a reset", got, err)
+		}
+		if r := c.last(i + 1); r.Reason != firewall.ReasonForeignClient {
+			t.Errorf("record %+v", r)
+		}
+	}
+}
+
+// knock connects and reads to the end; the connection may be reset at any time.
+func knock(addr string) ([]byte, error) {
+	conn, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	return io.ReadAll(conn)
+}
+
+// The bound on connections is one for both services, and frees with them.
+func TestConnectionLimit(t *testing.T) {
+	c, k := newTunnelCell(t, func(s *Server) { s.MaxConns = 2 })
+	a, _ := c.open(k)
+	c.open(k)
+	for i, addr := range []string{c.tls, c.http} {
+		if got, _ := io.ReadAll(dialTCP(t, addr)); len(got) > 0 {
+			t.Errorf("got %q", got)
+		}
+		if r := c.last(i + 1); r.Reason != firewall.ReasonLimit {
+			t.Errorf("record %+v", r)
+		}
+	}
+	reset(a)
+	c.wait(3)
+	eventually(t, "a place to be free", func() bool { return c.server.open.Load() == 1 })
+	c.open(k)
+}
+
+// Long unfinished hellos share one bounded account; short ones need none of it.
+func TestHelloMemory(t *testing.T) {
+	const long = 350_000 // raw bytes held by each
+	hello := cutRecords(padded("site.example", 60_000), 1)[:long]
+	c, k := newTunnelCell(t, func(s *Server) { s.HelloTimeout = patience })
+	for range 40 {
+		send(t, dialTCP(t, c.tls), hello)
+	}
+	eventually(t, "a hello to be refused for memory", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, r := range c.records {
+			if r.Reason != firewall.ReasonLimit {
+				t.Fatalf("record %+v", r)
+			}
+		}
+		return len(c.records) > 0
+	})
+	if held := c.server.held.Load(); held > sharedBytes {
+		t.Errorf("%d bytes held", held)
+	}
+	c.open(k) // a short one still passes
+	c.end()
+	if held := c.server.held.Load(); held != 0 {
+		t.Errorf("%d bytes on account at the end", held)
+	}
+}
+
+// A Server that lacks what it needs serves nothing; one without a policy or a
+// prefix refuses everything.
+func TestZeroServer(t *testing.T) {
+	ln := listen(t)
+	if err := new(Server).ServeTLS(context.Background(), ln); err == nil {
+		t.Error("a zero Server serves TLS")
+	}
+	if err := new(Server).ServeHTTP1(context.Background(), listen(t)); err == nil {
+		t.Error("a zero Server serves HTTP")
+	}
+	if _, err := net.Dial("tcp", ln.Addr().String()); err == nil {
+		t.Error("its listener is open")
+	}
+	c := newCell(t, "strict", func(s *Server) { s.Policy = nil })
+	send(t, dialTCP(t, c.tls), record(message(sni("site.example"))))
+	if r := c.last(1); r.Reason != firewall.ReasonNotListed {
+		t.Errorf("record %+v", r)
+	}
+	c = newCell(t, "strict", func(s *Server) { s.Prefix = netip.Prefix{} })
+	_, _ = knock(c.tls)
+	if r := c.last(1); r.Reason != firewall.ReasonForeignClient {
+		t.Errorf("record %+v", r)
+	}
+}

@@ -1,0 +1,203 @@
+package sniproxy
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"sallyport/firewall"
+)
+
+// exchangeCell is a cell whose port 80 leads to a canary.
+func exchangeCell(t *testing.T) (*cell, *canary) {
+	t.Helper()
+	c, k := newCell(t, "strict", nil), newCanary(t)
+	c.origin("127.0.0.1:80", k.addr)
+	return c, k
+}
+
+const (
+	getRequest  = "GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"
+	postRequest = "POST / HTTP/1.1\r\nHost: site.example\r\n"
+)
+
+// A faulty body never ends as if it were whole, for the upstream or in the record.
+func TestForwardFaultyBody(t *testing.T) {
+	noLeak(t)
+	tests := []struct {
+		name, raw string
+		status    int
+	}{
+		{"malformed chunk size", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nxyz\r\n", 400},
+		{"chunk longer than stated", "Transfer-Encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n", 400},
+		{"bare LF after the size", "Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n", 400},
+		{"bare LF in the trailer", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: y\n\r\n", 400},
+		{"long trailer", "Transfer-Encoding: chunked\r\n\r\n0\r\n" + strings.Repeat("X: y\r\n", 2000) + "\r\n", 400},
+		{"closed inside", "Content-Length: 10\r\n\r\nhello", 0},
+		{"closed inside chunks", "Transfer-Encoding: chunked\r\n\r\n5\r\nhel", 0},
+		{"closed before the last chunk", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, k := exchangeCell(t)
+			conn := dialTCP(t, c.http)
+			send(t, conn, []byte(postRequest+tt.raw))
+			_ = conn.CloseWrite()
+			up := bufio.NewReader(k.next(t))
+			if req, err := http.ReadRequest(up); err == nil {
+				if _, err := io.ReadAll(req.Body); err == nil {
+					t.Error("the upstream got a whole body")
+				}
+			}
+			got, _ := io.ReadAll(conn)
+			if status, _, _ := strings.Cut(string(got), " Bad"); tt.status == 0 && len(got) > 0 || tt.status == 400 && status != "HTTP/1.1 400" {
+				t.Errorf("answer %q", got)
+			}
+			if r := c.last(1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonBadRequest {
+				t.Errorf("record %+v", r)
+			}
+		})
+	}
+}
+
+// An upstream may answer before it has the whole body; the client gets to read
+// that, and the connection ends, since where the next request begins is unclear.
+func TestForwardEarlyAnswer(t *testing.T) {
+	noLeak(t)
+	c, k := exchangeCell(t)
+	conn := dialTCP(t, c.http)
+	send(t, conn, []byte(postRequest+"Content-Length: 1000000\r\n\r\nsome"))
+	up := k.next(t)
+	if _, err := http.ReadRequest(bufio.NewReader(up)); err != nil {
+		t.Fatal(err)
+	}
+	send(t, up, []byte("HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\n\r\nlong"))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != 413 || !resp.Close || bodyOf(t, resp, nil) != "long" {
+		t.Errorf("%+v, %v", resp, err)
+	}
+	if r := c.last(1); r.Verdict != firewall.Allow {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// A client that goes away takes its request to a silent upstream with it; one
+// that only finished sending does not.
+func TestForwardClientGone(t *testing.T) {
+	noLeak(t)
+	c, k := exchangeCell(t)
+	conn := dialTCP(t, c.http)
+	send(t, conn, []byte(getRequest))
+	up := k.next(t)
+	_ = conn.CloseWrite()
+	readN(t, up, len(getRequest))
+	send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+	if got, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(got), "ok") {
+		t.Errorf("a half-closed client got %q, %v", got, err)
+	}
+	c.wait(1)
+
+	for i, half := range []bool{false, true} {
+		conn := dialTCP(t, c.http)
+		send(t, conn, []byte(getRequest))
+		up := k.next(t)
+		readN(t, up, len(getRequest))
+		if half {
+			_ = conn.CloseWrite()
+		}
+		reset(conn)
+		if _, err := io.ReadAll(up); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("half %v: the upstream got %v", half, err)
+		}
+		if r := c.last(i + 2); r.Detail != "the client went away" {
+			t.Errorf("record %+v", r)
+		}
+	}
+}
+
+// What an upstream does wrong is told to the client, as a cut where the response
+// has begun.
+func TestForwardBadUpstream(t *testing.T) {
+	const cut = -1
+	tests := []struct {
+		name, answer string
+		status       int
+	}{
+		{"no answer", "", 502},
+		{"not HTTP", "SSH-2.0-x\r\n", 502},
+		{"half a head", "HTTP/1.1 200 OK\r\nX: y\r\n", 502},
+		{"long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 300_000) + "\r\n\r\n", 502},
+		{"upgrade", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 502},
+		{"interim for ever", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 50), 502},
+		{"short body", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", cut},
+		{"open chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", cut},
+		{"until the end", "HTTP/1.1 200 OK\r\n\r\nhello", 200},
+		{"HTTP/1.0", "HTTP/1.0 200 OK\r\n\r\nhello", 200},
+		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", 204},
+		{"not modified", "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nETag: x\r\n\r\n", 304},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, k := exchangeCell(t)
+			conn := dialTCP(t, c.http)
+			send(t, conn, []byte(getRequest))
+			up := k.next(t)
+			readN(t, up, len(getRequest))
+			_, _ = up.Write([]byte(tt.answer)) // the gate may hang up inside
+			up.Close()
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if tt.status == cut {
+				if err == nil {
+					t.Errorf("a part was taken for the whole: %q", body)
+				}
+			} else if resp.StatusCode != tt.status || err != nil {
+				t.Errorf("%d %q, %v", resp.StatusCode, body, err)
+			}
+			if tt.status == 502 && !strings.Contains(string(body), "could not forward") {
+				t.Errorf("%q", body)
+			}
+			if r := c.last(1); r.Verdict != firewall.Allow || (tt.status < 200 || tt.status == 502) != (r.Detail != "") {
+				t.Errorf("record %+v", r)
+			}
+		})
+	}
+}
+
+// A kept upstream connection that died while idle is replaced without a sign,
+// by one to an address that is judged anew.
+func TestForwardStaleUpstream(t *testing.T) {
+	c, k := exchangeCell(t)
+	conn := dialTCP(t, c.http)
+	br := bufio.NewReader(conn)
+	for range 2 {
+		send(t, conn, []byte(getRequest))
+		up := k.next(t)
+		readN(t, up, len(getRequest))
+		send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+		resp, err := http.ReadResponse(br, nil)
+		if bodyOf(t, resp, err) != "ok" {
+			t.Fatal("no answer")
+		}
+		up.Close()
+	}
+	if n := c.resolver.asked.Load(); n != 2 {
+		t.Errorf("%d look-ups, want one for each dial", n)
+	}
+	c.resolver.set("site.example", "10.0.0.1")
+	send(t, conn, []byte(getRequest))
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil || resp.StatusCode != 403 {
+		t.Errorf("%+v, %v", resp, err)
+	}
+	if rs := c.wait(3); rs[2].Reason != firewall.ReasonAddress {
+		t.Errorf("record %+v", rs[2])
+	}
+}

@@ -1,0 +1,392 @@
+package sniproxy
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// An unmodified TLS client reaches an allowed host, and the record says so.
+func TestTunnelRealClient(t *testing.T) {
+	noLeak(t)
+	origin := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "hello "+r.TLS.ServerName)
+	}))
+	defer origin.Close()
+	c := newCell(t, "strict", nil)
+	c.origin("127.0.0.1:443", origin.Listener.Addr().String())
+
+	for i, name := range []string{"site.example", "API.Site.Example"} {
+		c.resolver.set("api.site.example", "127.0.0.1")
+		conn := tls.Client(dialTCP(t, c.tls), &tls.Config{ServerName: name, InsecureSkipVerify: true})
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: "+name+"\r\nConnection: close\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(conn)
+		if err != nil || !strings.HasSuffix(string(got), "hello "+name) {
+			t.Fatalf("got %q, %v", got, err)
+		}
+		conn.Close()
+		r := c.last(i + 1)
+		want := firewall.Record{
+			Time: r.Time, Kind: firewall.KindTLS, Host: strings.ToLower(name), Port: 443,
+			Verdict: firewall.Allow, Reason: firewall.ReasonListed, Rule: ".site.example", Line: 5,
+			Client: r.Client, Upstream: netip.MustParseAddrPort("127.0.0.1:443"),
+			BytesUp: r.BytesUp, BytesDown: r.BytesDown, DurationMS: r.DurationMS,
+		}
+		if r != want || r.BytesUp < 500 || r.BytesDown < 500 {
+			t.Errorf("record %+v, want %+v", r, want)
+		}
+	}
+	c.end()
+}
+
+// A refused client learns of it at once, from an alert that it can name.
+func TestTunnelRefusalIsReadable(t *testing.T) {
+	c := newCell(t, "strict", nil)
+	start := time.Now()
+	err := tls.Client(dialTCP(t, c.tls), &tls.Config{ServerName: "evil.example"}).Handshake()
+	if err == nil || !strings.Contains(err.Error(), "access denied") {
+		t.Errorf("error %v, want access denied", err)
+	}
+	if d := time.Since(start); d > patience/2 {
+		t.Errorf("the refusal took %v", d)
+	}
+	if r := c.last(1); r.Reason != firewall.ReasonNotListed || r.Host != "evil.example" {
+		t.Errorf("record %+v", r)
+	}
+	if n := c.resolver.asked.Load(); n != 0 {
+		t.Errorf("%d look-ups of a refused name", n)
+	}
+}
+
+// What reaches the upstream is what the client sent, to the byte, however it
+// was cut, and together with what followed the hello.
+func TestTunnelReplaysHello(t *testing.T) {
+	noLeak(t)
+	early := []byte("\x17\x03\x03\x00\x05early")
+	small := message(sni("site.example"), ext{0x0a0a, nil}, ext{0x1a1a, []byte{0}}, ext{10, []byte{0, 2, 0x2a, 0x2a}})
+	tests := []struct {
+		name    string
+		raw     []byte
+		segment int // bytes a write, 0 for all at once
+	}{
+		{"one record", record(small), 0},
+		{"one byte a segment", record(small), 1},
+		{"one byte a record", cutRecords(small, 1), 0},
+		{"one byte a record and segment", cutRecords(small, 1), 1},
+		{"Go's client, post-quantum", goHello(t, "site.example"), 0},
+		{"Go's client, one byte a segment", goHello(t, "site.example"), 1},
+		{"20 KB over two records", record(padded("site.example", 20_000)), 0},
+		{"60 KB", record(padded("site.example", 60_000)), 1000},
+		{"60 KB, one byte a record", cutRecords(padded("site.example", 60_000), 1), 0},
+		{"bytes after the hello", append(record(small), early...), 0},
+		{"GREASE names in upper case", record(message(ext{0x5a5a, []byte{1}}, sni("SITE.EXAMPLE"), ext{0xdada, nil})), 0},
+		{"record version 3.3", bytes.Replace(record(small), []byte{22, 3, 1}, []byte{22, 3, 3}, 1), 0},
+	}
+	c := newCell(t, "strict", nil)
+	k := newCanary(t)
+	c.origin("127.0.0.1:443", k.addr)
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			client := dialTCP(t, c.tls)
+			step := tt.segment
+			if step == 0 {
+				step = len(tt.raw)
+			}
+			for b := tt.raw; len(b) > 0; b = b[min(step, len(b)):] {
+				send(t, client, b[:min(step, len(b))])
+			}
+			up := k.next(t)
+			if got := readN(t, up, len(tt.raw)); !bytes.Equal(got, tt.raw) {
+				t.Fatalf("the upstream got other bytes")
+			}
+			send(t, client, []byte("more"))
+			if got := readN(t, up, 4); string(got) != "more" {
+				t.Errorf("then %q", got)
+			}
+			send(t, up, []byte("answer"))
+			if got := readN(t, client, 6); string(got) != "answer" {
+				t.Errorf("back %q", got)
+			}
+			client.Close()
+			up.Close()
+			r := c.last(i + 1)
+			if !(r.Verdict == firewall.Allow && r.BytesUp == int64(len(tt.raw)+4) && r.BytesDown == 6) {
+				t.Errorf("record %+v", r)
+			}
+		})
+	}
+	if held := c.server.held.Load(); held != 0 {
+		t.Errorf("%d bytes still on account", held)
+	}
+}
+
+// Every hello that must not pass: the client gets an alert or nothing, nothing
+// is looked up or dialled, one record says why. The positive control is the
+// same hello in good form, before and after.
+func TestTunnelRefusesHello(t *testing.T) {
+	noLeak(t)
+	good := sni("site.example")
+	name := func(s string) []byte { return record(message(sni(s))) }
+	bare := message()
+	bare = handshake(1, bare[4:len(bare)-2])
+	tests := []struct {
+		name   string
+		raw    []byte
+		reason firewall.Reason
+		alert  alert
+		host   string
+	}{
+		{"no extensions", record(bare), firewall.ReasonNoSNI, alertMissingExtension, ""},
+		{"length beyond the extensions", record(handshake(1, append(message(good)[4:], 0))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"no SNI", record(message(ext{10, []byte{0, 0}})), firewall.ReasonNoSNI, alertMissingExtension, ""},
+		{"unlisted", name("evil.example"), firewall.ReasonNotListed, alertAccessDenied, "evil.example"},
+		{"suffix trick", name("evilsite.example"), firewall.ReasonNotListed, alertAccessDenied, "evilsite.example"},
+		{"floor name", name("metadata.google.internal"), firewall.ReasonFloorName, alertAccessDenied, "metadata.google.internal"},
+		{"two names", record(message(sniExt(sniEntry(0, "site.example"), sniEntry(0, "evil.example")))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"two extensions", record(message(good, sni("evil.example"))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"same name twice", record(message(good, good)), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"another extension twice", record(message(good, ext{10, nil}, ext{10, nil})), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"unknown name type first", record(message(sniExt(sniEntry(9, "x"), sniEntry(0, "site.example")))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"unknown name type after", record(message(sniExt(sniEntry(0, "site.example"), sniEntry(9, "x")))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"empty name", name(""), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"empty list", record(message(ext{0, []byte{0, 0}})), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"empty extension", record(message(ext{0, nil})), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"list too long", record(message(ext{0, append([]byte{0, 99}, sniEntry(0, "site.example")...)})), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"bytes after the list", record(message(ext{0, append(vec16(sniEntry(0, "site.example")), 0)})), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"name longer than the list", record(message(ext{0, vec16([]byte{0, 0, 50, 'a'})})), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"trailing dot", name("site.example."), firewall.ReasonBadName, alertUnrecognizedName, "site.example."},
+		{"NUL", name("site.example\x00.evil.example"), firewall.ReasonBadName, alertUnrecognizedName, `site.example\x00.evil.example`},
+		{"CRLF", name("site.example\r\nHost: x"), firewall.ReasonBadName, alertUnrecognizedName, `site.example\r\nHost: x`},
+		{"newline and forged record", name("site.example\n{\"verdict\":\"allow\"}"), firewall.ReasonBadName, alertUnrecognizedName, `site.example\n{"verdict":"allow"}`},
+		{"space", name("site.example "), firewall.ReasonBadName, alertUnrecognizedName, "site.example "},
+		{"at", name("a@site.example"), firewall.ReasonBadName, alertUnrecognizedName, "a@site.example"},
+		{"slash", name("site.example/"), firewall.ReasonBadName, alertUnrecognizedName, "site.example/"},
+		{"colon", name("site.example:443"), firewall.ReasonBadName, alertUnrecognizedName, "site.example:443"},
+		{"IPv4", name("127.0.0.1"), firewall.ReasonBadName, alertUnrecognizedName, "127.0.0.1"},
+		{"IPv6", name("::1"), firewall.ReasonBadName, alertUnrecognizedName, "::1"},
+		{"decimal", name("2130706433"), firewall.ReasonBadName, alertUnrecognizedName, "2130706433"},
+		{"hexadecimal", name("0x7f.1"), firewall.ReasonBadName, alertUnrecognizedName, "0x7f.1"},
+		{"short form", name("127.1"), firewall.ReasonBadName, alertUnrecognizedName, "127.1"},
+		{"single label", name("localhost"), firewall.ReasonBadName, alertUnrecognizedName, "localhost"},
+		{"wildcard", name("*.site.example"), firewall.ReasonBadName, alertUnrecognizedName, "*.site.example"},
+		{"leading hyphen", name("-a.site.example"), firewall.ReasonBadName, alertUnrecognizedName, "-a.site.example"},
+		{"label of 64", name(strings.Repeat("a", 64) + ".site.example"), firewall.ReasonBadName, alertUnrecognizedName, strings.Repeat("a", 64) + ".site.example"},
+		{"name of 300", name(strings.Repeat("a.", 144) + "site.example"), firewall.ReasonBadName, alertUnrecognizedName, strings.Repeat("a.", 48) + "a..."},
+		{"ECH", record(message(good, ext{0xfe0d, []byte{0, 0}})), firewall.ReasonECH, alertAccessDenied, "site.example"},
+		{"ECH before the name", record(message(ext{0xfe0d, nil}, good)), firewall.ReasonECH, alertAccessDenied, "site.example"},
+		{"encrypted SNI of the drafts", record(message(good, ext{0xffce, nil})), firewall.ReasonECH, alertAccessDenied, "site.example"},
+		{"record over 16384", append([]byte{22, 3, 1, 0x40, 1}, make([]byte, 0x4001)...), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"empty record", append([]byte{22, 3, 1, 0, 0}, record(message(good))...), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"alert inside", append(append(cutRecords(message(good)[:20], 20), 21, 3, 1, 0, 2, 1, 0), record(message(good)[20:])...), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"second hello in the record", record(append(message(good), message(sni("evil.example"))...)), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"another handshake message", record(handshake(2, make([]byte, 40))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"hello over the cap", record(padded("site.example", 65_530))[:20_000], firewall.ReasonLimit, alertDecodeError, ""},
+		{"version 2.0 inside", record(handshake(1, append([]byte{2, 0}, message(good)[6:]...))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"too many extensions", record(message(append(manyExts(200), good)...)), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"SSLv2", []byte("\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10"), firewall.ReasonBadHello, 0, ""},
+		{"HTTP", []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"), firewall.ReasonBadHello, 0, ""},
+		{"CONNECT", []byte("CONNECT site.example:443 HTTP/1.1\r\n\r\n"), firewall.ReasonBadHello, 0, ""},
+		{"SOCKS5", []byte("\x05\x01\x00"), firewall.ReasonBadHello, 0, ""},
+		{"SSH", []byte("SSH-2.0-OpenSSH_9.9\r\n"), firewall.ReasonBadHello, 0, ""},
+		{"PROXY v1", append([]byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 443\r\n"), name("site.example")...), firewall.ReasonBadHello, 0, ""},
+		{"PROXY v2", append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"), make([]byte, 12)...), firewall.ReasonBadHello, 0, ""},
+		{"alert first", []byte{21, 3, 1, 0, 2, 2, 0}, firewall.ReasonBadHello, 0, ""},
+		{"nothing", nil, firewall.ReasonBadHello, 0, ""},
+		{"half a hello", name("site.example")[:30], firewall.ReasonBadHello, 0, ""},
+	}
+	c := newCell(t, "strict", nil)
+	k := newCanary(t)
+	c.origin("127.0.0.1:443", k.addr)
+	control := func(n int) {
+		t.Helper()
+		client := dialTCP(t, c.tls)
+		send(t, client, record(message(good)))
+		k.next(t).Close()
+		if r := c.last(n); r.Verdict != firewall.Allow {
+			t.Fatalf("control: %+v", r)
+		}
+	}
+	control(1)
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			client := dialTCP(t, c.tls)
+			send(t, client, tt.raw)
+			if err := client.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(client)
+			var want []byte
+			if tt.alert != 0 {
+				want = tt.alert.record()
+			}
+			if !bytes.Equal(got, want) || tt.alert != 0 && err != nil {
+				t.Errorf("the client got %x, %v; want %x", got, err, want)
+			}
+			r := c.last(i + 2)
+			if r.Verdict != firewall.Deny || r.Reason != tt.reason || r.Host != tt.host || r.Upstream.IsValid() {
+				t.Errorf("record %+v; want %s for %q", r, tt.reason, tt.host)
+			}
+		})
+	}
+	control(len(tests) + 2)
+	if len(c.dials()) != 2 || k.count.Load() != 2 || c.resolver.asked.Load() != 2 {
+		t.Errorf("%d dials, %d connections, %d look-ups; want 2 each, of the control",
+			len(c.dials()), k.count.Load(), c.resolver.asked.Load())
+	}
+}
+
+func manyExts(n int) []ext {
+	var all []ext
+	for i := range n {
+		all = append(all, ext{uint16(0x8000 + i), nil})
+	}
+	return all
+}
+
+// A policy may pass encrypted hellos, which are judged by their outer name.
+func TestTunnelPassesECH(t *testing.T) {
+	c := newCell(t, "hidden", nil)
+	k := newCanary(t)
+	c.origin("127.0.0.1:443", k.addr)
+	send(t, dialTCP(t, c.tls), record(message(sni("site.example"), ext{0xfe0d, []byte{0}})))
+	k.next(t).Close()
+	if r := c.last(1); r.Verdict != firewall.Allow {
+		t.Errorf("record %+v", r)
+	}
+	send(t, dialTCP(t, c.tls), record(message(sni("evil.example"), ext{0xfe0d, []byte{0}})))
+	if r := c.last(2); r.Reason != firewall.ReasonNotListed {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// The deadline for a hello is absolute: neither silence nor drops of it last longer.
+func TestTunnelHelloDeadline(t *testing.T) {
+	noLeak(t)
+	tests := []struct {
+		name string
+		drip []byte
+	}{
+		{"silence", nil},
+		{"drip", record(padded("site.example", 10_000))},
+	}
+	c := newCell(t, "strict", func(s *Server) { s.HelloTimeout = 200 * time.Millisecond })
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			client := dialTCP(t, c.tls)
+			go func() {
+				for _, b := range tt.drip {
+					if _, err := client.Write([]byte{b}); err != nil {
+						return
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+			}()
+			start := time.Now()
+			_, err := io.ReadAll(client)
+			if d := time.Since(start); d > patience/2 {
+				t.Errorf("closed after %v (%v)", d, err)
+			}
+			if r := c.last(i + 1); r.Reason != firewall.ReasonLimit {
+				t.Errorf("record %+v", r)
+			}
+		})
+	}
+}
+
+// The names, addresses and ports that the policy does not allow, and what
+// becomes of an upstream that is not there.
+func TestTunnelAddresses(t *testing.T) {
+	tests := []struct {
+		name   string
+		policy string
+		host   string
+		addrs  []string
+		reason firewall.Reason
+		dials  string
+	}{
+		{"private", "strict", "public.example", []string{"10.0.0.1"}, firewall.ReasonAddress, ""},
+		{"loopback not admitted", "strict", "public.example", []string{"127.0.0.1"}, firewall.ReasonAddress, ""},
+		{"one of two private", "strict", "public.example", []string{"1.1.1.1", "10.0.0.1"}, firewall.ReasonAddress, ""},
+		{"metadata, though private is admitted", "strict", "site.example", []string{"169.254.169.254"}, firewall.ReasonAddress, ""},
+		{"mapped", "strict", "site.example", []string{"::ffff:127.0.0.1"}, firewall.ReasonAddress, ""},
+		{"empty answer", "strict", "site.example", nil, firewall.ReasonAddress, ""},
+		{"too many", "strict", "public.example", manyAddrs(65), firewall.ReasonAddress, ""},
+		{"unresolved", "strict", "www.site.example", nil, firewall.ReasonResolve, ""},
+		{"not there", "strict", "site.example", []string{"127.0.0.9"}, firewall.ReasonDial, "127.0.0.9:443"},
+		{"next address", "strict", "site.example", []string{"127.0.0.9", "127.0.0.1"}, firewall.ReasonListed, "127.0.0.9:443 127.0.0.1:443"},
+		{"IPv4 first", "strict", "public.example", []string{"2606:4700::1", "1.1.1.1"}, firewall.ReasonDial, "1.1.1.1:443 [2606:4700::1]:443"},
+		{"bounded tries", "strict", "public.example", manyAddrs(20), firewall.ReasonDial, "1.1.1.1:443 1.1.1.2:443 1.1.1.3:443 1.1.1.4:443"},
+		{"open, unlisted", "open", "any.example", []string{"1.1.1.1"}, firewall.ReasonDial, "1.1.1.1:443"},
+		{"open, private", "open", "any.example", []string{"192.168.1.1"}, firewall.ReasonAddress, ""},
+		{"open, floor name", "open", "metadata.google.internal", []string{"1.1.1.1"}, firewall.ReasonFloorName, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCell(t, tt.policy, nil)
+			k := newCanary(t)
+			c.origin("127.0.0.1:443", k.addr)
+			if tt.reason != firewall.ReasonResolve {
+				c.resolver.set(tt.host, tt.addrs...)
+			}
+			client := dialTCP(t, c.tls)
+			send(t, client, record(message(sni(tt.host))))
+			if tt.reason == firewall.ReasonListed {
+				k.next(t).Close()
+			} else if got, _ := io.ReadAll(client); len(got) != 7 {
+				t.Errorf("the client got %x, want an alert", got)
+			}
+			r := c.last(1)
+			if r.Reason != tt.reason || (r.Verdict == firewall.Allow) != (tt.reason == firewall.ReasonListed) {
+				t.Errorf("record %+v", r)
+			}
+			var dialled []string
+			for _, d := range c.dials() {
+				dialled = append(dialled, d.String())
+			}
+			if got := strings.Join(dialled, " "); got != tt.dials {
+				t.Errorf("dialled %q, want %q", got, tt.dials)
+			}
+		})
+	}
+}
+
+func manyAddrs(n int) []string {
+	var all []string
+	for a := netip.MustParseAddr("1.1.1.1"); len(all) < n; a = a.Next() {
+		all = append(all, a.String())
+	}
+	return all
+}
+
+// The dialer goes where it is told, whatever the environment says of proxies.
+func TestPlainDial(t *testing.T) {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"} {
+		t.Setenv(name, "http://127.0.0.1:1")
+	}
+	k := newCanary(t)
+	conn, err := new(Server).dial(t.Context(), netip.MustParseAddrPort(k.addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if far := k.next(t); far.RemoteAddr().String() != conn.LocalAddr().String() {
+		t.Errorf("the canary was reached from %v, not %v", far.RemoteAddr(), conn.LocalAddr())
+	}
+}
+
+func TestIsSelf(t *testing.T) {
+	public, other, private := netip.MustParseAddr("1.1.1.1"), netip.MustParseAddr("1.0.0.1"), netip.MustParseAddr("127.0.0.1")
+	if !isSelf(public, public) || isSelf(other, public) || isSelf(private, private) {
+		t.Error("a public address of one's own, and it alone, is refused")
+	}
+}
