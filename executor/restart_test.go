@@ -1,0 +1,170 @@
+package executor_test
+
+import (
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/executor"
+	"sallyport/executor/api"
+	"sallyport/executor/store"
+)
+
+// TestCrash boots an executor on what one that was killed has left.
+func TestCrash(t *testing.T) {
+	h := start(t)
+	h.end()
+	const id = "01arz3ndektsv4rrffq69g5fav"
+	st, err := store.Open(filepath.Join(h.config.State, "executions"), slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := st.Create(store.Meta{ID: id, Accepted: time.Now().Add(-time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Append(api.Event{Type: api.EventAccepted, Execution: id}); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(h.config.State, "workspaces", id)
+	if err := os.Mkdir(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	outside := filepath.Join(h.root, "precious")
+	if err := os.WriteFile(outside, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(h.root, filepath.Join(left, "link")); err != nil {
+		t.Fatal(err)
+	}
+
+	h.boot()
+	defer h.end()
+	x := get[api.Execution](h, "/v1/executions/"+id)
+	if x.State != api.StateFinished {
+		t.Fatalf("state = %s", x.State)
+	}
+	wantCode(t, *x.Result, api.CodeLost)
+	if !x.Result.Error.Retryable || x.Result.StopReason != "error_sandbox" {
+		t.Errorf("result = %+v", x.Result)
+	}
+	events := h.events(id, "?follow=true")
+	if len(events) != 2 || events[1].Type != api.EventResult {
+		t.Errorf("events = %+v", events)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("the workspace is still there")
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Error("removing the workspace followed a link")
+	}
+}
+
+func TestShutdown(t *testing.T) {
+	h := start(t, func(c *executor.Config) { c.MaxRuns = 1 })
+	running := h.begin(command("echo begun; sleep 60"))
+	h.awaitText(running, "begun")
+	queued := h.begin(command("true"))
+	h.end()
+	if n := h.backend.live.Load(); n != 0 {
+		t.Errorf("%d sandboxes are left", n)
+	}
+	h.boot()
+	defer h.end()
+	for _, id := range []string{running, queued} {
+		x := get[api.Execution](h, "/v1/executions/"+id)
+		wantCode(t, *x.Result, api.CodeCancelled)
+		if !x.Result.Error.Retryable {
+			t.Errorf("error = %+v", x.Result.Error)
+		}
+	}
+	h.wantClean()
+}
+
+func TestStateIsLocked(t *testing.T) {
+	h := start(t)
+	_, err := executor.New(h.config)
+	if err == nil || !strings.Contains(err.Error(), "another executor") {
+		t.Errorf("a second executor on the same state: %v", err)
+	}
+}
+
+func TestQueue(t *testing.T) {
+	h := start(t, func(c *executor.Config) { c.MaxRuns, c.Queue = 1, 2 })
+	first := h.begin(command("echo begun; sleep 60"))
+	h.awaitText(first, "begun")
+	second, third := h.begin(command("echo second")), h.begin(command("echo third"))
+	if x := get[api.Execution](h, "/v1/executions/"+second); x.State != api.StateQueued {
+		t.Errorf("state = %s", x.State)
+	}
+	resp, data := h.do(http.MethodPost, "/v1/executions", command("true"))
+	if p := decode[api.Problem](t, resp, data, 503); p.Code != api.CodeBusy || !p.Retryable || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("problem %+v, header %v", p, resp.Header)
+	}
+	h.do(http.MethodDelete, "/v1/executions/"+third, "")
+	res := h.finish(third)
+	wantCode(t, res, api.CodeCancelled)
+	if res.Timings.Queue != -1 || len(h.backend.specs) != 1 {
+		t.Errorf("timings %+v, %d sandboxes", res.Timings, len(h.backend.specs))
+	}
+	h.do(http.MethodDelete, "/v1/executions/"+first, "")
+	if res := h.finish(second); !res.Success || res.Output != "second\n" {
+		t.Errorf("result = %+v", res)
+	}
+	h.wantClean()
+}
+
+func TestWorkspacesDoNotOverlap(t *testing.T) {
+	h := start(t, func(c *executor.Config) { c.MaxRuns = 4 })
+	outer, inner, other := h.workspace("outer"), h.workspace("outer/inner"), h.workspace("outerlike")
+	id := h.begin(command("echo begun; sleep 60", `"cwd":"`+inner+`"`))
+	h.awaitText(id, "begun")
+	link := filepath.Join(h.root, "link")
+	if err := os.Symlink(inner, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{inner, outer, link} {
+		resp, data := h.do(http.MethodPost, "/v1/executions", command("true", `"cwd":"`+dir+`"`))
+		p := decode[api.Problem](t, resp, data, http.StatusConflict)
+		if p.Code != api.CodeBusy || !p.Retryable || p.Details["executionId"] != id {
+			t.Errorf("%s: %+v", dir, p)
+		}
+	}
+	if res := h.post(command("true", `"cwd":"`+other+`"`)); !res.Success {
+		t.Errorf("the control: %v", res.Error)
+	}
+	h.do(http.MethodDelete, "/v1/executions/"+id, "")
+	h.finish(id)
+	if res := h.post(command("true", `"cwd":"`+inner+`"`)); !res.Success {
+		t.Errorf("once it is free: %v", res.Error)
+	}
+}
+
+func TestRetention(t *testing.T) {
+	h := start(t, func(c *executor.Config) { c.Keep = 2 })
+	var ids []string
+	for range 4 {
+		id := h.begin(command("true"), "Idempotency-Key", "key"+string(rune('a'+len(ids))))
+		h.finish(id)
+		ids = append(ids, id)
+	}
+	h.end() // sweeping comes after the result
+	h.boot()
+	defer h.end()
+	for i, id := range ids {
+		want := http.StatusNotFound
+		if i >= 2 {
+			want = http.StatusOK
+		}
+		if resp, _ := h.do(http.MethodGet, "/v1/executions/"+id, ""); resp.StatusCode != want {
+			t.Errorf("execution %d: %s, want %d", i, resp.Status, want)
+		}
+	}
+	if id := h.begin(command("true"), "Idempotency-Key", "keya"); id == ids[0] {
+		t.Error("a key outlived its execution")
+	}
+}
