@@ -5,7 +5,7 @@ demo:   ; scripts/demo
 test:   ; scripts/test
 up:     ; scripts/up
 down:   ; scripts/down
-images: ; scripts/setup && scripts/images
+images: ; scripts/images
 build:  ; scripts/build
 bench:  ; scripts/bench
 lint:   ; scripts/lint
