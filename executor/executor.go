@@ -59,7 +59,11 @@ type Config struct {
 	Boundary Boundary
 	// Engine says why what isolates cannot be used now, or nil.
 	Engine func(ctx context.Context) error
-	Log    *slog.Logger
+	// Boot removes what an earlier executor left behind outside the state
+	// directory. It is called once nobody else can use that directory and before
+	// anything is started. If nil, nothing is done.
+	Boot func(ctx context.Context) error
+	Log  *slog.Logger
 
 	MaxRuns int // at once
 	Queue   int // waiting beside those
@@ -120,6 +124,9 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the state directory: %w", err)
 	}
+	if err := cfg.boot(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	st, err := store.Open(filepath.Join(cfg.State, executionsDir), cfg.Log, func(m store.Meta) api.Result { return lost(m, cfg.Isolation) })
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
@@ -163,6 +170,21 @@ func (c *Config) check() error {
 		return errors.New("how many executions are kept, and how long, is required")
 	case c.Backend == nil || c.Cells == nil || c.Gate == nil || c.Boundary == nil || c.Engine == nil || c.Log == nil:
 		return errors.New("backend, cells, gate, boundary, engine and log are required")
+	}
+	return nil
+}
+
+// bootTimeout bounds Config.Boot.
+const bootTimeout = 5 * time.Minute
+
+func (c *Config) boot() error {
+	if c.Boot == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
+	defer cancel()
+	if err := c.Boot(ctx); err != nil {
+		return fmt.Errorf("remove what an earlier executor left: %w", err)
 	}
 	return nil
 }

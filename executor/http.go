@@ -96,8 +96,8 @@ const (
 	headerTimeout   = 10 * time.Second
 	bodyTimeout     = 30 * time.Second
 	idleTimeout     = 2 * time.Minute
-	shutdownTimeout = 25 * time.Second
-	closeTimeout    = 5 * time.Second
+	shutdownTimeout = 12 * time.Second
+	closeTimeout    = 3 * time.Second
 )
 
 // Serve serves the API on ln until ctx ends, then ends the runs under way and

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // tokenFile is the name of the token's file in the state directory.
@@ -19,7 +20,8 @@ const tokenFile = "token"
 const minToken = 16
 
 // LoadToken reads the bearer token from a file. Where there is none it makes
-// a token and a file that only its owner can read.
+// a token and a file that only its owner can read, who is that of the directory:
+// the person whose executor it is, though it may run as root.
 func LoadToken(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,6 +50,10 @@ func makeToken(path string) (string, error) {
 	}
 	defer os.Remove(tmp.Name())
 	_, err = tmp.WriteString(token + "\n")
+	if info, serr := os.Stat(filepath.Dir(path)); serr == nil && os.Geteuid() == 0 {
+		owner := info.Sys().(*syscall.Stat_t)
+		err = errors.Join(err, tmp.Chown(int(owner.Uid), int(owner.Gid)))
+	}
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return "", fmt.Errorf("make a token: %w", err)
 	}

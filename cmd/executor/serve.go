@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"sallyport/executor"
+	"sallyport/executor/agent"
+	"sallyport/executor/api"
+	"sallyport/executor/backend"
+	"sallyport/executor/backend/docker"
+	"sallyport/executor/boundary"
+	"sallyport/executor/plan"
+	runner "sallyport/executor/run"
+	"sallyport/executor/store"
+	"sallyport/gate/control"
+)
+
+// Bounds that are not settings.
+const (
+	tmpBytes       = 1 << 30 // of each tmpfs; all of them count as the sandbox's memory
+	shmBytes       = 64 << 20
+	openFiles      = 16384 // of one process
+	stopGrace      = 5 * time.Second
+	workspaceFiles = 1_000_000
+	artifactBytes  = 256 << 20
+	artifactFiles  = 1000
+	openTimeout    = 30 * time.Second
+	closeTimeout   = 10 * time.Second
+)
+
+// serve runs the executor on the Docker engine until ctx ends.
+func serve(ctx context.Context, s settings, log *slog.Logger) error {
+	token := s.Token
+	if token == "" {
+		var err error
+		if token, err = executor.LoadToken(s.TokenFile); err != nil {
+			return err
+		}
+	}
+	engine, err := openEngine(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	cells, err := docker.NewCells(engine, docker.CellsConfig{Image: s.CellImage, Pool: s.CellPool, Ahead: s.CellsAhead})
+	if err != nil {
+		return err
+	}
+	config, err := configure(s, engine, cells, log)
+	if err != nil {
+		return err
+	}
+	config.Token = token
+	ln, err := net.Listen("tcp", s.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer ln.Close()
+	e, err := executor.New(config)
+	if err != nil {
+		return err
+	}
+	var tending sync.WaitGroup
+	cctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	tending.Go(func() { cells.Run(cctx) }) // it ends with cctx alone
+	log.Info("executor started", "version", config.Version, "listen", ln.Addr().String(), "stack", s.Stack, "state", s.State)
+	err = e.Serve(ctx, ln)
+	stop()
+	tending.Wait()
+	endctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	err = errors.Join(err, cells.Close(endctx))
+	log.Info("executor stopped")
+	return err
+}
+
+// openEngine connects to the engine and refuses one that is known to leak.
+func openEngine(ctx context.Context, s settings, log *slog.Logger) (*docker.Engine, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	engine, err := docker.Open(ctx, docker.Config{Stack: s.Stack, State: s.State, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	report, err := engine.Check(ctx)
+	if err == nil {
+		for _, f := range report.Findings {
+			log.Warn("about the engine", "engine", report.String(), "finding", f.ID, "verdict", f.Verdict, "text", f.Text, "source", f.Source)
+		}
+		err = report.Err()
+	}
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	return engine, nil
+}
+
+// configure puts the executor together.
+func configure(s settings, engine *docker.Engine, cells *docker.Cells, log *slog.Logger) (executor.Config, error) {
+	roots, err := plan.ResolveRoots(s.Roots)
+	if err != nil {
+		return executor.Config{}, fmt.Errorf("settings: %w", err)
+	}
+	sandboxes, err := docker.NewBackend(engine, s.AgentUID)
+	if err != nil {
+		return executor.Config{}, err
+	}
+	gate := &control.Client{Socket: s.GateSocket}
+	return executor.Config{
+		State:     s.State,
+		Version:   buildVersion(),
+		Service:   s.service(roots),
+		Isolation: api.Isolation{Backend: "docker", Model: "container"},
+		Backend:   sandboxes,
+		Cells:     cells,
+		Gate:      gate,
+		Boundary: &boundary.Checker{
+			Backend:    sandboxes,
+			Cells:      cells,
+			Gate:       gate,
+			Engine:     func(ctx context.Context) (string, error) { return engineName(ctx, engine) },
+			Policy:     "strict",
+			Image:      s.AgentImage,
+			UID:        s.AgentUID,
+			GID:        s.AgentUID,
+			Workspaces: filepath.Join(s.State, "workspaces"),
+			Log:        log,
+		},
+		Engine:  engine.Ping,
+		Boot:    func(ctx context.Context) error { return sweep(ctx, engine, gate, log) },
+		Log:     log,
+		MaxRuns: s.MaxRuns,
+		Queue:   s.Queue,
+		Limits: runner.Limits{
+			OutputBytes:    int64(s.OutputBytes),
+			WorkspaceBytes: int64(s.WorkspaceBytes),
+			WorkspaceFiles: workspaceFiles,
+			Artifacts:      store.ArtifactLimits{Bytes: artifactBytes, Files: artifactFiles},
+		},
+		Keep:    s.Keep,
+		KeepFor: s.KeepFor,
+	}, nil
+}
+
+func engineName(ctx context.Context, engine *docker.Engine) (string, error) {
+	report, err := engine.Check(ctx)
+	if err != nil {
+		return "", err
+	}
+	return report.String(), report.Err()
+}
+
+// service is what requests may ask for.
+func (s settings) service(roots []string) plan.Service {
+	return plan.Service{
+		Roots:   roots,
+		Agents:  agent.All(),
+		Backend: "docker",
+		Images:  []string{s.AgentImage},
+		Tiers: []plan.Tier{{Name: "standard", Limits: backend.Limits{
+			MemoryBytes:  int64(s.Memory),
+			PIDs:         s.PIDs,
+			CPUs:         s.CPUs,
+			TmpBytes:     min(tmpBytes, int64(s.Memory)),
+			NoFile:       openFiles,
+			StopGrace:    stopGrace,
+			ShmSizeBytes: shmBytes,
+		}}},
+		UID:            s.AgentUID,
+		DefaultTimeout: s.Timeout,
+		MaxTimeout:     s.MaxTimeout,
+		Keys:           s.keys,
+		SearchKeys:     s.searchKeys,
+		ExtraCA:        s.ExtraCA,
+	}
+}
+
+// sweep removes from engine and gate what an executor that died has left. A gate
+// that cannot be asked is not in the way: no run starts without it.
+func sweep(ctx context.Context, engine *docker.Engine, gate *control.Client, log *slog.Logger) error {
+	swept, err := engine.Sweep(ctx)
+	if err != nil {
+		return err
+	}
+	leases, err := gate.Cells(ctx)
+	if err != nil {
+		log.Warn("the gate's leases could not be looked at", "error", err)
+	}
+	for _, cell := range leases {
+		if _, err := gate.Release(ctx, cell.ID); err != nil {
+			log.Warn("a lease could not be ended", "cell", cell.ID, "error", err)
+		}
+	}
+	log.Info("swept", "sandboxes", swept.Sandboxes, "canaries", swept.Canaries, "keepers", swept.Keepers, "networks", swept.Networks, "leases", len(leases))
+	return nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/docker/go-units"
+
+	"sallyport/executor/agent"
+)
+
+// settings are what an operator may set, by variables of the environment with
+// the prefix SALLYPORT_. Sizes are written as 2GiB, durations as 30m.
+type settings struct {
+	// State is the executor's own directory, an absolute path that is the same for
+	// the engine.
+	State  string `env:"STATE" envDefault:"/var/lib/sallyport"`
+	Listen string `env:"LISTEN" envDefault:"127.0.0.1:7280"`
+	// Stack names everything of this installation on the engine.
+	Stack      string `env:"STACK" envDefault:"sallyport"`
+	GateSocket string `env:"GATE_SOCKET" envDefault:"/run/sallyport/control.sock"`
+
+	AgentImage string       `env:"AGENT_IMAGE" envDefault:"sallyport/agent:dev"`
+	AgentUID   int          `env:"AGENT_UID" envDefault:"10001"`
+	CellImage  string       `env:"CELL_IMAGE" envDefault:"sallyport/gate:dev"`
+	CellPool   netip.Prefix `env:"CELL_POOL" envDefault:"172.30.0.0/16"`
+	CellsAhead int          `env:"CELLS_AHEAD" envDefault:"2"`
+
+	MaxRuns int `env:"MAX_RUNS" envDefault:"4"`
+	Queue   int `env:"QUEUE" envDefault:"64"`
+	// Roots are the directories under which requests may name paths.
+	Roots []string `env:"ROOTS" envSeparator:":"`
+	// ExtraCA is a file with PEM certificates that sandboxes trust beside their own.
+	ExtraCA string `env:"EXTRA_CA"`
+	// Token is what callers must show; without one, that in TokenFile, which is
+	// made if need be.
+	Token     string `env:"TOKEN"`
+	TokenFile string `env:"TOKEN_FILE"`
+
+	Timeout        time.Duration `env:"TIMEOUT" envDefault:"30m"`
+	MaxTimeout     time.Duration `env:"MAX_TIMEOUT" envDefault:"6h"`
+	Memory         size          `env:"MEMORY" envDefault:"2GiB"`
+	PIDs           int64         `env:"PIDS" envDefault:"512"`
+	CPUs           float64       `env:"CPUS" envDefault:"2"`
+	OutputBytes    size          `env:"OUTPUT_BYTES" envDefault:"64MiB"`
+	WorkspaceBytes size          `env:"WORKSPACE_BYTES" envDefault:"10GiB"`
+
+	// Keep is how many finished executions are kept, KeepFor how long.
+	Keep    int           `env:"KEEP" envDefault:"1000"`
+	KeepFor time.Duration `env:"KEEP_FOR" envDefault:"168h"`
+
+	// keys are the operator's keys, by the plain name of their variable.
+	keys, searchKeys map[string]string
+}
+
+// parseSettings reads the settings from an environment in the form of os.Environ.
+func parseSettings(environ []string) (settings, error) {
+	var s settings
+	variables := env.ToMap(environ)
+	for name, value := range variables {
+		if value == "" { // as a compose file passes on what is not set
+			delete(variables, name)
+		}
+	}
+	if err := env.ParseWithOptions(&s, env.Options{Prefix: "SALLYPORT_", Environment: variables}); err != nil {
+		return s, fmt.Errorf("settings: %w", err)
+	}
+	if s.TokenFile == "" {
+		s.TokenFile = filepath.Join(s.State, "token")
+	}
+	s.Roots = slices.DeleteFunc(s.Roots, func(r string) bool { return r == "" })
+	s.keys = pick(variables, agent.ProviderKeys())
+	s.searchKeys = pick(variables, agent.SearchKeys())
+	return s, nil
+}
+
+// pick returns the variables of the given names that are set.
+func pick(variables map[string]string, names []string) map[string]string {
+	found := map[string]string{}
+	for _, name := range names {
+		if value, ok := variables[name]; ok {
+			found[name] = value
+		}
+	}
+	return found
+}
+
+// A size is a number of bytes.
+type size int64
+
+// UnmarshalText reads a size such as 64MiB.
+func (s *size) UnmarshalText(text []byte) error {
+	n, err := units.RAMInBytes(string(text))
+	if err != nil || n <= 0 {
+		return fmt.Errorf("%q is not a size such as 64MiB", text)
+	}
+	*s = size(n)
+	return nil
+}
