@@ -96,3 +96,15 @@ type Cells interface {
 	Put(c Cell)
 	Discard(c Cell)
 }
+
+// OnHost describes a program of the entrypoint that runs in the host's network
+// namespace, to see what reaches the host: part of the proof of the boundary,
+// never of a run.
+type OnHost struct {
+	Run   string // identifier of the proof
+	Image string // an image with the entrypoint
+	// UID and GID are those of the agent; never 0.
+	UID, GID int
+	// Args follow the entrypoint.
+	Args []string
+}

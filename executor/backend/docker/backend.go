@@ -37,7 +37,7 @@ func (b *Backend) Start(ctx context.Context, spec backend.Spec) (backend.Sandbox
 	if err := check(spec); err != nil {
 		return nil, fmt.Errorf("docker: sandbox: %w", err)
 	}
-	image, err := b.engine.image(ctx, spec.Image)
+	img, err := b.engine.image(ctx, spec.Image)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (b *Backend) Start(ctx context.Context, spec backend.Spec) (backend.Sandbox
 	if err != nil {
 		return nil, err
 	}
-	config, host := b.container(spec, image, files)
+	config, host := b.container(spec, img, files)
 	name := b.engine.stack + "-sandbox-" + spec.Run
 	return b.engine.launch(ctx, name, config, host)
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
+	imagetypes "github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/go-units"
 
@@ -42,8 +41,11 @@ var maskedPaths = []string{
 
 var readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"}
 
+// An image is what the engine knows of one; it has a configuration.
+type image = imagetypes.InspectResponse
+
 // image inspects an image that must be on the engine already.
-func (e *Engine) image(ctx context.Context, ref string) (image.InspectResponse, error) {
+func (e *Engine) image(ctx context.Context, ref string) (image, error) {
 	inspected, err := e.api.ImageInspect(ctx, ref)
 	if cerrdefs.IsNotFound(err) {
 		return inspected, fmt.Errorf("docker: image %s is not on the engine", ref)
@@ -60,23 +62,13 @@ func (e *Engine) image(ctx context.Context, ref string) (image.InspectResponse, 
 // container is the engine's configuration of a sandbox. What the image declares
 // (USER, ENTRYPOINT, CMD, ENV, HEALTHCHECK, STOPSIGNAL, VOLUME) decides nothing.
 func (b *Backend) container(
-	spec backend.Spec, img image.InspectResponse, files []mount.Mount,
+	spec backend.Spec, img image, files []mount.Mount,
 ) (*container.Config, *container.HostConfig) {
 	stop := int(max(spec.Limits.StopGrace, time.Second) / time.Second)
-	config := &container.Config{
-		Image:       img.ID, // the image that was inspected, should the tag move
-		User:        strconv.Itoa(spec.UID) + ":" + strconv.Itoa(spec.GID),
-		Entrypoint:  []string{entrypoint},
-		Env:         environment(img.Config.Env),
-		WorkingDir:  backend.WorkspaceDir,
-		Labels:      b.engine.labels(RoleSandbox, spec.Cell.ID, spec.Run),
-		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
-		AttachStdin: true, AttachStdout: true, AttachStderr: true, OpenStdin: true,
-		// When the executor is gone, its end of the wire is closed, and PID 1 ends.
-		StdinOnce:   true,
-		StopSignal:  "SIGTERM",
-		StopTimeout: &stop,
-	}
+	config := b.config(img, spec.UID, spec.GID)
+	config.WorkingDir = backend.WorkspaceDir
+	config.Labels = b.engine.labels(RoleSandbox, spec.Cell.ID, spec.Run)
+	config.StopTimeout = &stop
 	host := b.engine.confined(spec.Limits)
 	host.NetworkMode = container.NetworkMode("container:" + spec.Cell.Holder)
 	host.SecurityOpt = []string{"no-new-privileges", "seccomp=" + b.seccomp}

@@ -103,6 +103,14 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 // Close closes the connections to the engine.
 func (e *Engine) Close() error { return e.api.Close() }
 
+// Ping says why the engine cannot be used now, or nil.
+func (e *Engine) Ping(ctx context.Context) error {
+	if _, err := e.api.Ping(ctx); err != nil {
+		return fmt.Errorf("docker: %w", err)
+	}
+	return nil
+}
+
 // labels are those of an object of the given role; cell and run may be empty. All
 // four keys are always set, so that an image's own labels cannot stand in.
 func (e *Engine) labels(role, cell, run string) map[string]string {

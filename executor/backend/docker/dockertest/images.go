@@ -87,7 +87,7 @@ func makeImages(ctx context.Context, api *client.Client) (remove func(), err err
 				"etc/group":  fmt.Sprintf("root:x:0:\nagent:x:%d:\n", AgentUID),
 			}},
 		{"cell", "SALLYPORT_CELL_IMAGE", &images.cell,
-			map[string]string{"cell": "sallyport/cmd/cell", "tool": tool}, nil},
+			map[string]string{"cell": "sallyport/cmd/cell", "gate": "sallyport/cmd/gate", "tool": tool}, nil},
 	} {
 		if *wanted.image = os.Getenv(wanted.variable); *wanted.image != "" {
 			continue

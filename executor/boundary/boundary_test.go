@@ -1,0 +1,255 @@
+package boundary_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+
+	"sallyport/executor/backend"
+	"sallyport/executor/backend/docker"
+	"sallyport/executor/backend/docker/dockertest"
+	"sallyport/executor/boundary"
+	"sallyport/gate/control"
+)
+
+func TestMain(m *testing.M) { dockertest.Main(m) }
+
+const allowlist = `version: 1
+policies:
+  strict: {allow: [.listed.example]}
+  open:   {allow: any}
+`
+
+// checker is a checker on a stack with a real gate.
+func checker(t *testing.T, s *dockertest.Stack, cells backend.Cells) *boundary.Checker {
+	t.Helper()
+	gate := &control.Client{Socket: s.Gate(allowlist)}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		_, err := gate.Health(t.Context())
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the gate does not come up:", err)
+		}
+	}
+	return &boundary.Checker{
+		Backend: s.Backend(), Cells: cells, Gate: gate, Policy: "strict",
+		Engine: func(ctx context.Context) (string, error) {
+			r, err := s.Engine.Check(ctx)
+			return r.String(), err
+		},
+		Image: s.AgentImage, UID: dockertest.AgentUID, GID: dockertest.AgentUID,
+		Workspaces: t.TempDir(), Log: dockertest.Log(t),
+	}
+}
+
+func TestBoundaryHolds(t *testing.T) {
+	s := dockertest.New(t)
+	cells := s.Cells(0)
+	c := checker(t, s, cells)
+	for range 2 { // the second time in the same cells
+		began := time.Now()
+		report, err := c.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s, %d ms", report.Engine, time.Since(began).Milliseconds())
+		for _, f := range report.Findings {
+			t.Logf("%-5v %s: %s", f.Passed, f.Name, f.Detail)
+			if !f.Passed {
+				t.Errorf("%s got through: %s", f.Name, f.Detail)
+			}
+		}
+		if !report.Passed || len(report.Findings) < 45 || !strings.HasPrefix(report.Engine, "docker ") || report.CheckedAt.IsZero() {
+			t.Errorf("report %+v", report)
+		}
+	}
+	nothingLeft(t, s, c)
+	if n := len(s.Containers(docker.RoleCell)); n != 2 {
+		t.Errorf("%d keepers, want the 2 of the cells", n)
+	}
+}
+
+// nothingLeft looks for what a check should have removed.
+func nothingLeft(t *testing.T, s *dockertest.Stack, c *boundary.Checker) {
+	t.Helper()
+	if left := append(s.Containers(docker.RoleSandbox), s.Containers(docker.RoleCanary)...); len(left) != 0 {
+		t.Errorf("containers left: %v", left)
+	}
+	if left, err := os.ReadDir(c.Workspaces); err != nil || len(left) != 0 {
+		t.Errorf("workspaces left: %v, %v", left, err)
+	}
+	if gate, ok := c.Gate.(*control.Client); ok {
+		if h, err := gate.Health(t.Context()); err == nil && h.Cells != 0 {
+			t.Errorf("%d leases left", h.Cells)
+		}
+	}
+}
+
+// leaky makes cells by hand that are weaker than they should be.
+type leaky struct {
+	stack *dockertest.Stack
+	mu    sync.Mutex // guards next
+	next  netip.Addr
+	// bridge gives the host an address in the network, elsewhere names another network
+	// that the sandbox is on as well. In none of them is there a keeper.
+	bridge    bool
+	elsewhere string
+}
+
+func (l *leaky) Acquire(ctx context.Context) (backend.Cell, error) {
+	s := l.stack
+	l.mu.Lock()
+	prefix := netip.PrefixFrom(l.next, 28)
+	for range 16 {
+		l.next = l.next.Next()
+	}
+	l.mu.Unlock()
+	cell := backend.Cell{ID: "leaky-" + strings.ReplaceAll(prefix.Addr().String(), ".", "-"), Prefix: prefix}
+	cell.Gate = prefix.Addr().Next().Next()
+	cell.Sandbox = cell.Gate.Next()
+	labels := s.Labels(docker.RoleNetwork)
+	labels[docker.LabelCell] = cell.ID
+	options := map[string]string{}
+	if !l.bridge {
+		options["com.docker.network.bridge.inhibit_ipv4"] = "true"
+	}
+	name := s.Name + "-cell-" + cell.ID
+	if _, err := s.API.NetworkCreate(ctx, name, network.CreateOptions{
+		Internal: true, Labels: labels, Options: options,
+		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: prefix.String()}}},
+	}); err != nil {
+		return cell, err
+	}
+	gates := s.Containers(docker.RoleGate)
+	if len(gates) != 1 {
+		return cell, errors.New("no gate")
+	}
+	if err := s.API.NetworkConnect(ctx, name, gates[0].ID, &network.EndpointSettings{
+		IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: cell.Gate.String()},
+	}); err != nil {
+		return cell, err
+	}
+	created, err := s.API.ContainerCreate(ctx, &container.Config{
+		Image: s.CellImage, Entrypoint: []string{"/tool", "sleep"}, Labels: s.Labels(docker.RoleCell), Hostname: "sandbox",
+	}, &container.HostConfig{NetworkMode: container.NetworkMode(name)}, &network.NetworkingConfig{
+		EndpointsConfig: map[string]*network.EndpointSettings{
+			name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: cell.Sandbox.String()}},
+		},
+	}, nil, "")
+	if err != nil {
+		return cell, err
+	}
+	cell.Holder = created.ID
+	if l.elsewhere != "" {
+		if err := s.API.NetworkConnect(ctx, l.elsewhere, created.ID, nil); err != nil {
+			return cell, err
+		}
+	}
+	return cell, s.API.ContainerStart(ctx, created.ID, container.StartOptions{})
+}
+
+func (l *leaky) Put(backend.Cell)     {} // the stack's end sweeps them
+func (l *leaky) Discard(backend.Cell) {}
+
+// TestProofCanFail weakens one wall after another: each time the proof must name
+// what gets through, although all the other walls stand.
+func TestProofCanFail(t *testing.T) {
+	for name, test := range map[string]struct {
+		cells *leaky
+		want  []string // at least
+	}{
+		"no keeper in the namespace": {
+			&leaky{next: netip.MustParseAddr("172.30.250.0")},
+			[]string{"host listener (broadcast)", "host listener (multicast)"},
+		},
+		"a plain internal network": {
+			&leaky{next: netip.MustParseAddr("172.30.251.0"), bridge: true},
+			[]string{"host listener (tcp)", "host listener (udp)", "embedded resolver (udp)"},
+		},
+		"a sandbox on the default bridge, too": {
+			&leaky{next: netip.MustParseAddr("172.30.252.0"), elsewhere: "bridge"},
+			[]string{"host listener (tcp)", "host listener (udp)"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := dockertest.New(t)
+			test.cells.stack = s
+			c := checker(t, s, test.cells)
+			report, err := c.Check(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range report.Findings {
+				if !f.Passed {
+					t.Logf("%s: %s", f.Name, f.Detail)
+				}
+			}
+			if report.Passed {
+				t.Error("the proof passed")
+			}
+			for _, name := range test.want {
+				if !slices.Contains(report.Failed(), name) {
+					t.Errorf("%q held", name)
+				}
+			}
+			nothingLeft(t, s, c)
+		})
+	}
+}
+
+func TestCheckCannotBeMade(t *testing.T) {
+	s := dockertest.New(t)
+	good := checker(t, s, s.Cells(0))
+	for name, test := range map[string]struct {
+		change func(*boundary.Checker)
+		want   string
+	}{
+		"zero":           {func(c *boundary.Checker) { *c = boundary.Checker{} }, "are required"},
+		"root":           {func(c *boundary.Checker) { c.UID = 0 }, "are required"},
+		"no such image":  {func(c *boundary.Checker) { c.Image = "sallyport-test-none:none" }, "is not on the engine"},
+		"no such policy": {func(c *boundary.Checker) { c.Policy = "none" }, "unknown_policy"},
+		"no gate":        {func(c *boundary.Checker) { c.Gate = &control.Client{Socket: "/nonexistent/socket"} }, "/nonexistent/socket"},
+		"no engine": {func(c *boundary.Checker) {
+			c.Engine = func(context.Context) (string, error) { return "", errors.New("gone") }
+		}, "gone"},
+		"the image's entrypoint does not probe": {func(c *boundary.Checker) { c.Image = s.CellImage }, "/sallyport/entrypoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := *good
+			test.change(&c)
+			report, err := c.Check(t.Context())
+			if err == nil || !strings.Contains(err.Error(), test.want) || report.Passed || report.Findings != nil {
+				t.Errorf("report %+v, error %v, want one with %q", report, err, test.want)
+			}
+			nothingLeft(t, s, good)
+		})
+	}
+	if report, err := good.Check(t.Context()); err != nil || !report.Passed { // positive control
+		t.Errorf("report %+v, error %v", report, err)
+	}
+}
+
+// TestCheckUnderAnOpenPolicy shows that the gate's own part is judged, too.
+func TestCheckUnderAnOpenPolicy(t *testing.T) {
+	s := dockertest.New(t)
+	c := checker(t, s, s.Cells(0))
+	c.Policy = "open"
+	report, err := c.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Passed || !slices.Contains(report.Failed(), "gate refuses unlisted names (dns)") {
+		t.Errorf("got through: %q", report.Failed())
+	}
+}

@@ -1,0 +1,223 @@
+package boundary
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sallyport/entrypoint/probe"
+	"sallyport/executor/api"
+	"sallyport/firewall"
+)
+
+// An observation is all that was seen in one check.
+type observation struct {
+	plan                           *plan
+	fromHere, fromBeside, fromHost map[string]probe.Result
+	self                           *probe.Self
+	hostHits, cellHits             []probe.CanaryHit
+	hereReceipt, thereReceipt      firewall.Receipt
+	herePrefix                     netip.Prefix
+}
+
+// noSuchName wants the gate's answer that a name does not exist (NXDOMAIN).
+func noSuchName(r probe.Result) string {
+	if !r.Reached {
+		return "the gate does not answer: " + r.Detail
+	}
+	if !strings.HasPrefix(r.Detail, "NameError") {
+		return "the gate answers " + r.Detail
+	}
+	return ""
+}
+
+// forbidden wants the gate's own refusal of a request.
+func forbidden(r probe.Result) string {
+	if !r.Reached || !strings.Contains(r.Detail, " 403") {
+		return "the gate answers " + r.Detail
+	}
+	return ""
+}
+
+// held wants nothing to be reached.
+func held(r probe.Result) string {
+	if r.Reached {
+		return "got through: " + r.Detail
+	}
+	return ""
+}
+
+// judge makes the findings. An error means that a control failed.
+func (o *observation) judge() ([]api.BoundaryFinding, error) {
+	if err := o.controls(); err != nil {
+		return nil, err
+	}
+	all := &findings{}
+	all.add(api.BoundaryFinding{Name: "controls", Passed: true, Detail: fmt.Sprintf(
+		"the canaries hear themselves (%d ways), the gate of the own cell answers", len(o.plan.onHost)+len(o.plan.beside))})
+	for _, a := range o.plan.here {
+		result := o.fromHere[a.probe.ID]
+		if !a.control {
+			all.attempt(a, result, o.hit(a.probe.ID))
+		}
+	}
+	all.add(o.strangers("host listener (anything else from the cell)", o.hostHits))
+	all.add(o.strangers("other sandbox (anything else from the cell)", o.cellHits))
+	all.list = slices.Concat(all.list, o.receipts(), judgeSelf(o.self))
+	return all.list, nil
+}
+
+// controls says whether everything that had to be reached was: by the canary's
+// word where one listens, else by the prober's.
+func (o *observation) controls() error {
+	for _, from := range []struct {
+		where    string
+		attempts []attempt
+		results  map[string]probe.Result
+		hits     []probe.CanaryHit
+	}{
+		{"in the cell", o.plan.here, o.fromHere, nil},
+		{"beside the canary in the other cell", o.plan.beside, o.fromBeside, o.cellHits},
+		{"on the host", o.plan.onHost, o.fromHost, o.hostHits},
+	} {
+		for _, a := range from.attempts {
+			if !a.control {
+				continue
+			}
+			where := fmt.Sprintf("control %s (%s %s)", from.where, a.probe.Kind, a.probe.Address)
+			// Where a canary listens, its word is enough: an engine's address
+			// translation may lose the answer to a datagram between the host's own
+			// addresses (seen on 20.10 for the bridge's).
+			if from.hits != nil && a.probe.Payload != "" {
+				if !reported(from.hits, a.probe.ID) {
+					return fmt.Errorf("%s: the canary did not hear it (%s)", where, from.results[a.probe.ID].Detail)
+				}
+				continue
+			}
+			if wrong := a.verdict(from.results[a.probe.ID]); wrong != "" {
+				return fmt.Errorf("%s: %s", where, wrong)
+			}
+		}
+	}
+	return nil
+}
+
+// hit says which canary heard an attempt, or "".
+func (o *observation) hit(id string) string {
+	switch {
+	case reported(o.hostHits, id):
+		return "the canary on the host heard it"
+	case reported(o.cellHits, id):
+		return "the canary in the other cell heard it"
+	}
+	return ""
+}
+
+func reported(hits []probe.CanaryHit, id string) bool {
+	return slices.ContainsFunc(hits, func(h probe.CanaryHit) bool { return h.Payload == id })
+}
+
+// strangers judges what reached a canary from the prober's cell and is no attempt's
+// payload: a connection that said nothing, half a payload.
+func (o *observation) strangers(name string, hits []probe.CanaryHit) api.BoundaryFinding {
+	known := func(id string) bool {
+		return slices.ContainsFunc(o.plan.here, func(a attempt) bool { return a.probe.ID == id })
+	}
+	for _, h := range hits {
+		if known(h.Payload) {
+			continue // judged with its attempt
+		}
+		if o.herePrefix.Contains(h.From.Addr().Unmap()) || strings.Contains(h.Payload, o.plan.attemptToken) {
+			return api.BoundaryFinding{Name: name, Detail: fmt.Sprintf("%s from %s, %.64q", h.Proto, h.From, h.Payload)}
+		}
+	}
+	return api.BoundaryFinding{Name: name, Passed: true, Detail: "nothing was heard"}
+}
+
+// receipts judges what the gate has on record: everything that was asked of it in
+// the own cell, refused, and nothing of it in the other cell.
+func (o *observation) receipts() []api.BoundaryFinding {
+	own := api.BoundaryFinding{Name: "gate records what it refused", Passed: true}
+	for _, name := range o.plan.names {
+		if !slices.ContainsFunc(o.hereReceipt.Hosts, func(h firewall.ReceiptHost) bool {
+			return h.Host == name && h.Verdict == firewall.Deny
+		}) {
+			own.Passed, own.Detail = false, fmt.Sprintf("no refusal of %s is on record", name)
+		}
+	}
+	for _, h := range o.hereReceipt.Hosts {
+		if h.Verdict != firewall.Deny {
+			own.Passed, own.Detail = false, fmt.Sprintf("%s was allowed (%s)", h.Host, h.Reason)
+		}
+	}
+	if own.Passed {
+		own.Detail = fmt.Sprintf("%d refusals under policy %s", len(o.hereReceipt.Hosts), o.hereReceipt.Policy)
+	}
+	other := api.BoundaryFinding{Name: "gate heard nothing in another cell", Passed: true, Detail: "nothing is on record there"}
+	for _, h := range o.thereReceipt.Hosts {
+		if slices.Contains(o.plan.foreign, h.Host) || h.Reason == firewall.ReasonForeignClient {
+			other.Passed, other.Detail = false, fmt.Sprintf("%s is on record there (%s)", h.Host, h.Reason)
+		}
+	}
+	return []api.BoundaryFinding{own, other}
+}
+
+// findings joins the attempts of one name into one finding, in order of appearance.
+type findings struct {
+	list  []api.BoundaryFinding
+	tries map[string]*tally
+}
+
+type tally struct {
+	index, count int
+	slowest      int64
+	last         string
+}
+
+func (f *findings) add(one api.BoundaryFinding) { f.list = append(f.list, one) }
+
+// attempt judges one attempt.
+func (f *findings) attempt(a attempt, result probe.Result, heard string) {
+	verdict := a.verdict
+	if verdict == nil {
+		verdict = held
+	}
+	wrong := verdict(result)
+	if heard != "" {
+		wrong = heard
+	}
+	if f.tries == nil {
+		f.tries = make(map[string]*tally)
+	}
+	t := f.tries[a.finding]
+	if t == nil {
+		t = &tally{index: len(f.list)}
+		f.tries[a.finding] = t
+		f.add(api.BoundaryFinding{Name: a.finding, Passed: true})
+	}
+	t.count++
+	t.slowest = max(t.slowest, result.Millis)
+	finding := &f.list[t.index]
+	switch {
+	case wrong != "":
+		target := strings.TrimSpace(a.probe.Address + " " + a.probe.ServerName)
+		if finding.Passed {
+			finding.Detail = ""
+		} else {
+			finding.Detail += "; "
+		}
+		finding.Passed = false
+		finding.Detail = clip(finding.Detail + strings.TrimSpace(target+" "+wrong))
+	case finding.Passed:
+		finding.Detail = clip(fmt.Sprintf("held (%d tried, %d ms at most): %s", t.count, t.slowest, result.Detail))
+	}
+}
+
+func clip(s string) string {
+	const most = 400
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}

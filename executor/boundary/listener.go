@@ -1,0 +1,109 @@
+package boundary
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"sallyport/entrypoint"
+	"sallyport/entrypoint/probe"
+)
+
+// maxHits bounds what a canary may report; more means that something is wrong with
+// it, and a check that misses hits would prove nothing.
+const maxHits = 10_000
+
+// A listener is a running canary.
+type listener struct {
+	hello probe.CanaryHello
+	stdin io.Closer // ends it
+	done  chan struct{}
+
+	// Valid once done is closed.
+	hits []probe.CanaryHit
+	err  error
+}
+
+// newListener waits for a canary's hello. Its goroutine ends when stdout does.
+func newListener(ctx context.Context, stdin io.Closer, stdout io.Reader) (*listener, error) {
+	l := &listener{stdin: stdin, done: make(chan struct{})}
+	hello := make(chan probe.CanaryHello, 1)
+	go func() {
+		defer close(l.done)
+		l.err = l.read(stdout, hello)
+	}()
+	select {
+	case l.hello = <-hello:
+		return l, nil
+	case <-l.done:
+		return nil, fmt.Errorf("it ended before it listened: %w", errors.Join(l.err, io.ErrUnexpectedEOF))
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for it to listen: %w", ctx.Err())
+	}
+}
+
+func (l *listener) read(stdout io.Reader, hello chan<- probe.CanaryHello) error {
+	lines := json.NewDecoder(bufio.NewReader(stdout))
+	var first probe.CanaryHello
+	if err := lines.Decode(&first); err != nil {
+		return fmt.Errorf("read its hello: %w", err)
+	}
+	hello <- first
+	for {
+		var hit probe.CanaryHit
+		err := lines.Decode(&hit)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read what reached it: %w", err)
+		}
+		if l.hits = append(l.hits, hit); len(l.hits) > maxHits {
+			return errors.New("it reports more than can be")
+		}
+	}
+}
+
+// end has the canary end and returns what reached it. One that has ended before by
+// itself, and may have missed something, is an error.
+func (l *listener) end(ctx context.Context) ([]probe.CanaryHit, error) {
+	select {
+	case <-l.done:
+		return nil, fmt.Errorf("it ended before it was told to: %w", errors.Join(l.err, io.ErrUnexpectedEOF))
+	default:
+	}
+	if err := l.stdin.Close(); err != nil {
+		return nil, fmt.Errorf("end it: %w", err)
+	}
+	select {
+	case <-l.done:
+		return l.hits, l.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for its end: %w", ctx.Err())
+	}
+}
+
+// inSandbox runs a canary as the job of a sandbox. Its goroutine ends with the
+// session.
+func inSandbox(ctx context.Context, session *entrypoint.Session) (*listener, error) {
+	stdin, closeStdin := io.Pipe()
+	out, stdout := io.Pipe()
+	go func() {
+		exit, err := session.Run(context.WithoutCancel(ctx), entrypoint.Job{
+			ID: "canary", Argv: []string{program, "canary"}, Dir: "/",
+		}, stdin, entrypoint.Handlers{Stdout: func(p []byte) { stdout.Write(p) }})
+		if err == nil && exit.Code != 0 {
+			err = fmt.Errorf("canary: %+v", exit)
+		}
+		stdout.CloseWithError(err) // nil means io.EOF
+	}()
+	l, err := newListener(ctx, closeStdin, out)
+	if err != nil {
+		out.Close() // so that the job's output blocks nobody
+		return nil, fmt.Errorf("canary in the other cell: %w", err)
+	}
+	return l, nil
+}

@@ -1,0 +1,269 @@
+package boundary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"sallyport/entrypoint"
+	"sallyport/entrypoint/probe"
+	"sallyport/executor/backend"
+	"sallyport/firewall"
+	"sallyport/gate/control"
+)
+
+// program is the entrypoint in every image, which is prober and canary as well.
+const program = "/sallyport/entrypoint"
+
+// settle is the time that a packet may take to be seen after its prober is done.
+const settle = 200 * time.Millisecond
+
+// sandboxLimits suffice for the programs of a check.
+var sandboxLimits = backend.Limits{
+	MemoryBytes: 256 << 20, PIDs: 128, CPUs: 1, TmpBytes: 16 << 20, NoFile: 1024,
+	StopGrace: time.Second, ShmSizeBytes: 1 << 20,
+}
+
+// A rig is the scene of one check: the prober in cell here; a canary in cell there,
+// with a second sandbox beside it for its positive control; a canary on the host.
+type rig struct {
+	*Checker
+	nonce string
+
+	here, there   side
+	onHost        *listener
+	onHostSandbox backend.Sandbox
+
+	mu        sync.Mutex        // guards what follows
+	sandboxes []backend.Sandbox // to be removed
+	dirs      []string
+}
+
+// A side is a cell and what is in it.
+type side struct {
+	cell     backend.Cell
+	acquired bool
+	leased   bool
+	receipt  firewall.Receipt // once the lease has ended
+	dirty    bool             // not to be lent again
+
+	session *entrypoint.Session
+	beside  *entrypoint.Session // of the second sandbox
+	canary  *listener
+}
+
+// build makes everything, the slow parts at the same time.
+func (r *rig) build(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := r.lease(ctx, &r.here, "here"); err != nil {
+			return err
+		}
+		var err error
+		r.here.session, err = r.sandbox(ctx, r.here.cell, "here")
+		return err
+	})
+	group.Go(func() error {
+		if err := r.lease(ctx, &r.there, "there"); err != nil {
+			return err
+		}
+		var err error
+		if r.there.session, err = r.sandbox(ctx, r.there.cell, "there"); err != nil {
+			return err
+		}
+		if r.there.beside, err = r.sandbox(ctx, r.there.cell, "beside"); err != nil {
+			return err
+		}
+		r.there.canary, err = inSandbox(ctx, r.there.session)
+		return err
+	})
+	group.Go(func() error {
+		var err error
+		r.onHostSandbox, err = r.hostProgram(ctx, "canary")
+		if err != nil {
+			return err
+		}
+		r.onHost, err = newListener(ctx, r.onHostSandbox.Stdin(), r.onHostSandbox.Stdout())
+		if err != nil {
+			return fmt.Errorf("canary on the host: %w", err)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// lease takes a cell and opens the gate's listeners in it.
+func (r *rig) lease(ctx context.Context, s *side, name string) error {
+	cell, err := r.Cells.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	s.cell, s.acquired = cell, true
+	_, err = r.Gate.Lease(ctx, cell.ID, control.Lease{
+		Run: r.run(name), Policy: r.Policy, Address: cell.Gate, Prefix: cell.Prefix,
+	})
+	if err != nil {
+		return fmt.Errorf("lease cell %s at the gate: %w", cell.ID, err)
+	}
+	s.leased = true
+	return nil
+}
+
+func (r *rig) run(name string) string { return "boundary-" + r.nonce + "-" + name }
+
+// sandbox starts a sandbox as a run would and opens its wire.
+func (r *rig) sandbox(ctx context.Context, cell backend.Cell, name string) (*entrypoint.Session, error) {
+	dir, err := os.MkdirTemp(r.Workspaces, "boundary-")
+	if err != nil {
+		return nil, fmt.Errorf("make a workspace: %w", err)
+	}
+	r.mu.Lock()
+	r.dirs = append(r.dirs, dir)
+	r.mu.Unlock()
+	if err := os.Chmod(dir, 0o755); err != nil { // the agent enters it and writes nothing
+		return nil, fmt.Errorf("make a workspace: %w", err)
+	}
+	started, err := r.Backend.Start(ctx, backend.Spec{
+		Run: r.run(name), Image: r.Image, UID: r.UID, GID: r.GID,
+		Workspace: dir, Cell: cell, Limits: sandboxLimits,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.keep(started)
+	return entrypoint.Open(ctx, started.Stdin(), started.Stdout())
+}
+
+// hostProgram starts a program of the entrypoint on the host's network.
+func (r *rig) hostProgram(ctx context.Context, args ...string) (backend.Sandbox, error) {
+	started, err := r.Backend.StartOnHost(ctx, backend.OnHost{
+		Run: "boundary-" + r.nonce, Image: r.Image, UID: r.UID, GID: r.GID, Args: args,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.keep(started)
+	return started, nil
+}
+
+func (r *rig) keep(s backend.Sandbox) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sandboxes = append(r.sandboxes, s)
+}
+
+// observe has the controls and the attempts made and collects what both sides say.
+func (r *rig) observe(ctx context.Context) (*observation, error) {
+	p := r.plan()
+	saw := &observation{plan: p, herePrefix: r.here.cell.Prefix}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		saw.fromHost, err = r.probeOnHost(groupCtx, p.onHost)
+		return err
+	})
+	group.Go(func() (err error) {
+		saw.fromBeside, err = probeInSandbox(groupCtx, r.there.beside, p.beside)
+		return err
+	})
+	group.Go(func() (err error) {
+		known, err := probeInSandbox(groupCtx, r.here.session, facts)
+		if err != nil {
+			return err
+		}
+		saw.self = known[facts[0].probe.ID].Self
+		saw.fromHere, err = probeInSandbox(groupCtx, r.here.session, p.here)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(settle):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	var err error
+	if saw.hostHits, err = r.onHost.end(ctx); err != nil {
+		return nil, fmt.Errorf("canary on the host: %w", err)
+	}
+	if saw.cellHits, err = r.there.canary.end(ctx); err != nil {
+		return nil, fmt.Errorf("canary in the other cell: %w", err)
+	}
+	for _, s := range []*side{&r.here, &r.there} {
+		if err := r.release(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	saw.hereReceipt, saw.thereReceipt = r.here.receipt, r.there.receipt
+	return saw, nil
+}
+
+func (r *rig) probeOnHost(ctx context.Context, attempts []attempt) (map[string]probe.Result, error) {
+	prober, err := r.hostProgram(ctx, "probe")
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { prober.Stdin().Close() })() // it then ends
+	return collect(attempts, func(request []byte, out io.Writer) error {
+		if _, err := prober.Stdin().Write(request); err != nil {
+			return err
+		}
+		_, err := io.Copy(out, prober.Stdout())
+		return err
+	})
+}
+
+func (r *rig) release(ctx context.Context, s *side) error {
+	if !s.leased {
+		return nil
+	}
+	final, err := r.Gate.Release(ctx, s.cell.ID)
+	if err != nil {
+		s.dirty = true
+		return fmt.Errorf("end the lease of cell %s: %w", s.cell.ID, err)
+	}
+	s.leased, s.receipt = false, final.Receipt
+	return nil
+}
+
+// remove takes the scene apart. It goes on when ctx has ended.
+func (r *rig) remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	for _, s := range []*entrypoint.Session{r.here.session, r.there.session, r.there.beside} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	errs := make([]error, len(r.sandboxes))
+	var group sync.WaitGroup
+	for i, s := range r.sandboxes {
+		group.Go(func() { errs[i] = s.Remove(ctx) })
+	}
+	group.Wait()
+	stuck := errors.Join(errs...) != nil
+	for _, s := range []*side{&r.here, &r.there} {
+		if !s.acquired {
+			continue
+		}
+		errs = append(errs, r.release(ctx, s))
+		if stuck || s.dirty {
+			r.Cells.Discard(s.cell)
+		} else {
+			r.Cells.Put(s.cell)
+		}
+	}
+	for _, dir := range r.dirs {
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("take the scene apart: %w", err)
+	}
+	return nil
+}
