@@ -8,9 +8,32 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
+// Bounds of the patterns of a job. Alternatives multiply the work of a match.
+const (
+	maxGlobs        = 64
+	maxGlob         = 512 // bytes
+	maxAlternatives = 8   // opening braces in a pattern
+)
+
+// checkGlobs says whether all patterns of a job can be asked for.
+func checkGlobs(patterns []string) error {
+	if len(patterns) > maxGlobs {
+		return fmt.Errorf("%d artifact patterns, more than %d", len(patterns), maxGlobs)
+	}
+	for _, g := range patterns {
+		if err := checkGlob(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // checkGlob says whether g can be asked for: a doublestar pattern of names below
 // the working directory.
 func checkGlob(g string) error {
+	if len(g) > maxGlob || strings.Count(g, "{") > maxAlternatives {
+		return fmt.Errorf("the artifact pattern %.64q... has more than %d bytes or %d alternatives", g, maxGlob, maxAlternatives)
+	}
 	if !doublestar.ValidatePattern(g) || g == "" {
 		return fmt.Errorf("the artifact pattern %q is malformed", g)
 	}
@@ -48,12 +71,12 @@ func (gs globs) below(dir string) (possible, outright bool) {
 // mayHold compares a pattern with a directory step by step. An alternative may
 // hold slashes, so that what follows a brace could be anything.
 func mayHold(pattern, dir []string) (possible, outright bool) {
-	for i, step := range dir {
+	for i, step := range dir { // a pattern's step is there: the last one returns
+		if strings.Contains(pattern[i], "**") || strings.Contains(pattern[i], "{") {
+			return true, false
+		}
 		if i >= len(pattern)-1 {
 			return false, false // the pattern's last step is a file's name
-		}
-		if pattern[i] == "**" || strings.Contains(pattern[i], "{") {
-			return true, false
 		}
 		if ok, err := doublestar.Match(pattern[i], step); !ok || err != nil {
 			return false, false

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +27,7 @@ const (
 	stageInit  = "init"  // first process of its namespaces, still with privileges
 	stageMain  = "main"  // the same, as the agent's user
 	stageChild = "child" // not PID 1
+	stageQueue = "queue" // sends PID 1 the signals of a fault
 )
 
 // agentID is the user of a sandbox where the tests run as root.
@@ -39,6 +41,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case stageInit:
 		fatal(becomeAgent())
+	case stageQueue:
+		queueFaults()
 	default:
 		fatal(Main(context.Background(), os.Stdin, os.Stdout))
 	}
@@ -73,6 +77,29 @@ func becomeAgent() error {
 		}
 	}
 	return unix.Exec("/proc/self/exe", os.Args, []string{stageVar + "=" + stageMain, "SECRET_OF_PID1=x"})
+}
+
+// queueFaults sends PID 1 each signal with the code of sigqueue(3).
+func queueFaults() {
+	const byQueue = -1 // SI_QUEUE
+	for sig := 1; sig <= 64; sig++ {
+		info := [32]int32{int32(sig), 0, byQueue}
+		unix.RawSyscall(unix.SYS_RT_SIGQUEUEINFO, 1, uintptr(sig), uintptr(unsafe.Pointer(&info)))
+	}
+}
+
+// copySelf puts the test binary where the agent's user can run it.
+func copySelf(t *testing.T, dir string) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "self")
+	if err := os.WriteFile(name, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 // A sandbox is a running entrypoint, by its streams.

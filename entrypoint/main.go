@@ -43,6 +43,7 @@ type pid1 struct {
 	procs  *processes
 	out    *Writer
 	broken chan error // why Main must end
+	jobs   sync.WaitGroup
 
 	mu  sync.Mutex // guards job
 	job *job       // nil when none runs
@@ -134,7 +135,8 @@ func (p *pid1) current() *job {
 	return p.job
 }
 
-// begin starts a job's goroutine, which ends with the job's exit frame.
+// begin starts a job's goroutine, which ends with the job's exit frame. Main does
+// not wait for it: it may hang on an executor that takes nothing.
 func (p *pid1) begin(payload []byte) error {
 	var spec Job
 	if err := json.Unmarshal(payload, &spec); err != nil {
@@ -147,13 +149,13 @@ func (p *pid1) begin(payload []byte) error {
 	}
 	j := newJob(p, spec)
 	p.job = j
-	go func() {
+	p.jobs.Go(func() {
 		exit := j.run()
 		exit.JobID = spec.ID
 		p.mu.Lock()
 		p.job = nil // before the exit frame, upon which the next job may come
 		p.mu.Unlock()
 		p.writeJSON(FrameExit, exit) // a failure ends Main
-	}()
+	})
 	return nil
 }

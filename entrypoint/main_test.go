@@ -1,15 +1,20 @@
 package entrypoint
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestJobHasExactEnvironment(t *testing.T) {
 	s := session(t)
-	dir := workspace(t)
-	job := Job{ID: "j", Argv: []string{"/usr/bin/env"}, Env: []string{"A=1", "B=two words", "C="}, Dir: dir}
+	job := Job{ID: "j", Argv: []string{"/usr/bin/env"}, Env: []string{"A=1", "B=two words", "C="}, Dir: workspace(t)}
 	got := do(t, s, job, "")
 	if want := "A=1\nB=two words\nC=\n"; got.out != want || got.Code != 0 {
 		t.Errorf("environment %q, exit %+v; want %q", got.out, got.Exit, want)
@@ -17,7 +22,7 @@ func TestJobHasExactEnvironment(t *testing.T) {
 }
 
 func TestJobHasNothingElse(t *testing.T) {
-	r, w, err := os.Pipe() // a descriptor that a backend has left open
+	r, w, err := os.Pipe() // descriptors that a backend has left open
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,8 +32,7 @@ func TestJobHasNothingElse(t *testing.T) {
 	got := do(t, s, shell(workspace(t), `
 		ls /proc/self/fd | tr '\n' ' '; echo
 		grep -E '^(SigBlk|SigIgn):' /proc/self/status
-		cat /proc/self/oom_score_adj /proc/1/oom_score_adj
-		umask; pwd`), "")
+		cat /proc/self/oom_score_adj /proc/1/oom_score_adj`), "")
 	lines := strings.Split(got.out, "\n")
 	want := []string{"0 1 2 3 ", // 3 is the directory that ls reads
 		"SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000", "1000"}
@@ -39,5 +43,374 @@ func TestJobHasNothingElse(t *testing.T) {
 	}
 	if lines[4] == "1000" {
 		t.Error("PID 1 would be ended first when memory is short")
+	}
+}
+
+// TestAgentCannotReachPID1 has the positive control that the same user may look
+// into a process of its own.
+func TestAgentCannotReachPID1(t *testing.T) {
+	s := session(t)
+	script := `
+		sleep 100 & own=$!
+		try() {
+			if head -c 1 /proc/$2/environ; then echo; echo $1 environ; fi
+			if cat /proc/$2/maps >/dev/null; then echo $1 maps; fi
+			if : <>/proc/$2/mem; then echo $1 mem; fi
+			if readlink /proc/$2/fd/1 >/dev/null; then echo $1 fd; fi
+			if : >>/proc/$2/fd/1; then echo $1 output; fi
+			if ls /proc/$2/root/ >/dev/null; then echo $1 root; fi
+		}
+		(try own $own; try pid1 1) 2>/dev/null
+		kill $own`
+	got := do(t, s, shell(workspace(t), script), "")
+	for _, way := range []string{"environ", "maps", "mem", "fd", "output", "root"} {
+		if !strings.Contains(got.out, "own "+way+"\n") {
+			t.Errorf("control: a process of the agent's own cannot be reached by %s: %q", way, got.out)
+		}
+		if strings.Contains(got.out, "pid1 "+way+"\n") {
+			t.Errorf("the agent reaches PID 1 by %s", way)
+		}
+	}
+	if got := s.Ready(); os.Getuid() == 0 && (got.PID != 1 || got.UID != agentID) {
+		t.Errorf("ready %+v, want PID 1 of user %d", got, agentID)
+	}
+}
+
+func TestAgentCannotEndPID1(t *testing.T) {
+	s := session(t)
+	dir := workspace(t)
+	self := copySelf(t, dir)
+	for _, script := range []string{
+		`for s in $(seq 1 31); do kill -$s 1; done; echo alive`,
+		`for s in $(seq 34 64); do kill -$s 1; done; echo alive`,
+		self + `; echo alive`, // by sigqueue, see TestMain
+	} {
+		job := shell(dir, script)
+		job.Env = append(job.Env, stageVar+"="+stageQueue)
+		if got := do(t, s, job, ""); got.out != "alive\n" || got.Code != 0 {
+			t.Errorf("%s: %q, %q, %+v", script, got.out, got.err, got.Exit)
+		}
+	}
+	if got := do(t, s, shell(dir, "sleep 1000 & kill -9 -1; wait $!; echo $?"), ""); got.out != "137\n" {
+		t.Errorf("kill -9 -1: %q, %+v", got.out, got.Exit)
+	}
+	if got := do(t, s, shell(dir, "echo on"), ""); got.out != "on\n" {
+		t.Errorf("the job after it: %+v", got)
+	}
+}
+
+func TestExit(t *testing.T) {
+	s := session(t)
+	dir := workspace(t)
+	tests := []struct {
+		name string
+		job  Job
+		want Exit // Error is a part of the text
+	}{
+		{"success", shell(dir, "true"), Exit{}},
+		{"status", shell(dir, "exit 7"), Exit{Code: 7}},
+		{"own signal", shell(dir, "kill -SEGV $$"), Exit{Code: -1, Signal: "SEGV"}},
+		{"no argv", Job{ID: "job", Dir: dir}, Exit{Code: -1, Error: "no program"}},
+		{"empty program", Job{ID: "job", Argv: []string{""}, Dir: dir}, Exit{Code: -1, Error: "no program"}},
+		{"not in PATH", Job{ID: "job", Argv: []string{"nosuch"}, Env: []string{testPath}, Dir: dir}, Exit{Code: -1, Error: `"nosuch": it is not in PATH`}},
+		{"no PATH", Job{ID: "job", Argv: []string{"sh"}, Dir: dir}, Exit{Code: -1, Error: "no PATH"}},
+		{"relative PATH", Job{ID: "job", Argv: []string{"sh"}, Env: []string{"PATH=bin:."}, Dir: dir}, Exit{Code: -1, Error: "not in PATH"}},
+		{"no such file", Job{ID: "job", Argv: []string{"/nosuch"}, Dir: dir}, Exit{Code: -1, Error: `start "/nosuch": no such file`}},
+		{"not executable", Job{ID: "job", Argv: []string{"/etc/passwd"}, Dir: dir}, Exit{Code: -1, Error: "permission denied"}},
+		{"no such directory", shell("/nosuch", "true"), Exit{Code: -1, Error: `working directory "/nosuch"`}},
+		{"relative directory", shell("x", "true"), Exit{Code: -1, Error: "not absolute"}},
+		{"malformed environment", Job{ID: "job", Argv: []string{"sh"}, Env: []string{testPath, "x"}, Dir: dir}, Exit{Code: -1, Error: "entry 2"}},
+		{"NUL in environment", Job{ID: "job", Argv: []string{"sh"}, Env: []string{"A=\x00"}, Dir: dir}, Exit{Code: -1, Error: "entry 1"}},
+		{"NUL in argument", Job{ID: "job", Argv: []string{"/bin/sh", "\x00"}, Dir: dir}, Exit{Code: -1, Error: "NUL"}},
+		{"glob", Job{ID: "job", Argv: []string{"/bin/true"}, Dir: dir, Artifacts: []string{"../x"}}, Exit{Code: -1, Error: "does not stay below"}},
+		{"still works", shell(dir, "exit 3"), Exit{Code: 3}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := do(t, s, tt.job, "").Exit
+			if got.Code != tt.want.Code || got.Signal != tt.want.Signal || !strings.Contains(got.Error, tt.want.Error) ||
+				(got.Error == "") != (tt.want.Error == "") {
+				t.Errorf("%+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestStreams(t *testing.T) {
+	s := session(t)
+	big := strings.Repeat("0123456789abcdef", 200_000) // more than the window and all the pipes
+	got := do(t, s, shell(workspace(t), "cat; echo done >&2"), big)
+	if got.out != big || got.err != "done\n" {
+		t.Errorf("%d bytes of %d came back, errors %q", len(got.out), len(big), got.err)
+	}
+	if got := do(t, s, shell(workspace(t), "wc -c; read x; echo $?"), ""); got.out != "0\n1\n" {
+		t.Errorf("without input: %q", got.out)
+	}
+}
+
+// TestUnreadInput: a process that never reads, or has closed its input, keeps
+// neither a signal nor its own end waiting.
+func TestUnreadInput(t *testing.T) {
+	s := session(t)
+	big := strings.Repeat("x", 4*StdinWindow)
+	if got := do(t, s, shell(workspace(t), "exec <&-; exit 5"), big); got.Code != 5 {
+		t.Errorf("with a closed input: %+v", got.Exit)
+	}
+	exit := withSignal(t, s, shell(workspace(t), "echo up; exec sleep 1000"), big, "up", "KILL")
+	if exit.Signal != "KILL" {
+		t.Errorf("%+v, want KILL", exit)
+	}
+	if got := do(t, s, shell(workspace(t), "cat"), "next"); got.out != "next" {
+		t.Errorf("the next job's input is %q", got.out)
+	}
+}
+
+// withSignal runs a job and sends it a signal once its output holds a mark.
+func withSignal(t *testing.T, s *Session, job Job, stdin, mark, name string) Exit {
+	t.Helper()
+	var out strings.Builder
+	sent := false
+	exit, err := s.Run(deadline(t), job, strings.NewReader(stdin), Handlers{Stdout: func(b []byte) {
+		out.Write(b)
+		if !sent && strings.Contains(out.String(), mark) {
+			sent = true
+			if err := s.Signal(name); err != nil {
+				t.Errorf("Signal(%s): %v", name, err)
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	return exit
+}
+
+func TestSignals(t *testing.T) {
+	for _, kind := range []struct {
+		name  string
+		start func(*testing.T) *sandbox
+	}{
+		{"pid 1", func(t *testing.T) *sandbox { return startSandbox(t) }},
+		{"child", startChild},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			s := openSession(t, kind.start(t))
+			dir := workspace(t)
+			job := shell(dir, `trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done`)
+			if exit := withSignal(t, s, job, "", "up", "TERM"); exit.Code != 7 {
+				t.Errorf("TERM, handled: %+v", exit)
+			}
+			job = shell(dir, `trap 'exit 8' INT; echo up; while :; do sleep 0.01; done`)
+			if exit := withSignal(t, s, job, "", "up", "INT"); exit.Code != 8 {
+				t.Errorf("INT, handled: %+v", exit)
+			}
+			job = shell(dir, `trap '' TERM; echo up; while :; do sleep 0.01; done`)
+			job.Limits.KillGraceMS = 50
+			if exit := withSignal(t, s, job, "", "up", "TERM"); exit.Signal != "KILL" {
+				t.Errorf("TERM, ignored: %+v, want KILL after the grace", exit)
+			}
+			// TERM reaches a process that has left the group, too.
+			job = shell(dir, `trap : TERM; setsid sh -c 'trap "echo stray >stray; exit 0" TERM; echo up; while :; do sleep 0.01; done'`)
+			job.Limits.KillGraceMS = 20_000
+			if exit := withSignal(t, s, job, "", "up", "TERM"); exit.Code != 0 {
+				t.Errorf("TERM to all: %+v", exit)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "stray")); err != nil {
+				t.Errorf("the process of another session got no TERM: %v", err)
+			}
+		})
+	}
+}
+
+// TestNothingSurvivesAJob: daemons and orphans of a job are gone when its exit
+// arrives, even one that holds its output open.
+func TestNothingSurvivesAJob(t *testing.T) {
+	for _, kind := range []struct {
+		name  string
+		start func(*testing.T) *sandbox
+	}{
+		{"pid 1", func(t *testing.T) *sandbox { return startSandbox(t) }},
+		{"child", startChild},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			sb := kind.start(t)
+			s := openSession(t, sb)
+			dir := workspace(t)
+			got := do(t, s, shell(dir, `
+				setsid sh -c 'trap "" TERM HUP; (sleep 1234 & sleep 1235)' &
+				(sleep 1236 &)
+				for i in 1 2 3 4 5 6 7 8 9; do (true &) ; done
+				echo done`), "")
+			if got.out != "done\n" || got.Code != 0 {
+				t.Errorf("%q, %+v", got.out, got.Exit)
+			}
+			if left := sleepers(); len(left) > 0 {
+				t.Errorf("still there: %q", left)
+			}
+			if kind.name == "pid 1" {
+				// zombies would be seen, too
+				got = do(t, s, shell(dir, `ls /proc | grep -c '^[0-9]'`), "")
+				if n := strings.TrimSpace(got.out); n != "4" { // PID 1, the shell, ls, grep
+					t.Errorf("the next job sees %s processes, not 4", n)
+				}
+			}
+		})
+	}
+}
+
+// sleepers finds the processes of TestNothingSurvivesAJob on this machine.
+func sleepers() []string {
+	var found []string
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range names {
+		line, _ := os.ReadFile(name)
+		for _, n := range []string{"1234", "1235", "1236"} {
+			if string(line) == "sleep\x00"+n+"\x00" {
+				found = append(found, name)
+			}
+		}
+	}
+	return found
+}
+
+func TestReapsOrphans(t *testing.T) {
+	s := session(t)
+	got := do(t, s, shell(workspace(t), `
+		for i in $(seq 50); do (sleep 0.01 &) ; done
+		for i in $(seq 500); do
+			left=$(cat /proc/[0-9]*/stat 2>/dev/null | grep -cE '^[0-9]+ \(sleep\)')
+			[ $left = 0 ] && break
+			sleep 0.05
+		done
+		echo $left`), "")
+	if got.out != "0\n" {
+		t.Errorf("%s zombies, %q", strings.TrimSpace(got.out), got.err)
+	}
+}
+
+// TestSlowExecutor: a process whose output is not taken is held up, and loses
+// nothing.
+func TestSlowExecutor(t *testing.T) {
+	s := session(t)
+	dir := workspace(t)
+	const blocks = 200
+	job := shell(dir, fmt.Sprintf(`head -c %d /dev/zero; echo x >flag`, blocks*chunkSize))
+	first, total := true, 0
+	exit, err := s.Run(deadline(t), job, nil, Handlers{Stdout: func(b []byte) {
+		if first {
+			first = false
+			time.Sleep(300 * time.Millisecond) // enough for the process to end, if it could
+			if _, err := os.Stat(filepath.Join(dir, "flag")); err == nil {
+				t.Error("the process has written all although nobody took it")
+			}
+		}
+		total += len(b)
+	}})
+	if err != nil || exit.Code != 0 || total != blocks*chunkSize {
+		t.Errorf("%d bytes, %+v, %v; want %d", total, exit, err, blocks*chunkSize)
+	}
+}
+
+// TestSlowExecutorAfterExit: what a process wrote before its end arrives however
+// late it is taken.
+func TestSlowExecutorAfterExit(t *testing.T) {
+	s := session(t)
+	var got bytes.Buffer
+	_, err := s.Run(deadline(t), shell(workspace(t), `head -c 400000 /dev/zero; echo end`), nil, Handlers{Stdout: func(b []byte) {
+		time.Sleep(100 * time.Millisecond)
+		got.Write(b)
+	}})
+	if err != nil || got.Len() != 400_004 {
+		t.Errorf("%d bytes of 400004, %v", got.Len(), err)
+	}
+}
+
+// TestEndsWithoutExecutor: a sandbox ends by itself, with all in it, when its
+// executor closes the session, goes away, or talks nonsense.
+func TestEndsWithoutExecutor(t *testing.T) {
+	tests := []struct {
+		name string
+		end  func(*sandbox, *Session)
+	}{
+		{"close", func(_ *sandbox, s *Session) { s.Close() }},
+		{"output broken", func(sb *sandbox, _ *Session) { sb.out.Close() }},
+		{"nonsense", func(sb *sandbox, _ *Session) { sb.in.Write([]byte("\xff\x00\x00\x00\x00")) }},
+		{"frame of the other direction", func(sb *sandbox, _ *Session) { sb.in.Write([]byte("\x01\x00\x00\x00\x00")) }},
+		{"second job", func(sb *sandbox, _ *Session) { NewWriter(sb.in).WriteJSON(FrameJob, Job{ID: "2"}) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			sb := startSandbox(t)
+			s := openSession(t, sb)
+			up := make(chan struct{})
+			ended := make(chan error)
+			ctx := deadline(t)
+			go func() {
+				n := 0
+				job := shell(workspace(t), `trap "" TERM; sleep 1000 & while :; do echo up; sleep 0.01; done`)
+				exit, err := s.Run(ctx, job, nil, Handlers{Stdout: func([]byte) {
+					if n++; n == 1 {
+						close(up)
+					}
+				}})
+				if err == nil && exit.Signal != "KILL" {
+					err = fmt.Errorf("the job ended in order: %+v", exit)
+				}
+				ended <- err
+			}()
+			<-up
+			tt.end(sb, s)
+			sb.awaitEnd(t)
+			// The exit of the killed job may still get through.
+			if err := <-ended; err != nil && strings.Contains(err.Error(), "in order") {
+				t.Error(err)
+			}
+			<-s.Ended()
+			if err := s.Signal("TERM"); err == nil {
+				t.Error("a session that is over takes a signal")
+			}
+		})
+	}
+}
+
+func TestContextEndsRun(t *testing.T) {
+	sb := startSandbox(t)
+	s := openSession(t, sb)
+	ctx, cancel := context.WithCancelCause(deadline(t))
+	why := errors.New("enough")
+	_, err := s.Run(ctx, shell(workspace(t), "echo up; sleep 1000"), nil, Handlers{Stdout: func([]byte) { cancel(why) }})
+	if !errors.Is(err, why) {
+		t.Errorf("Run: %v, want %v", err, why)
+	}
+	sb.awaitEnd(t)
+	if _, err := s.Run(deadline(t), shell("/", "true"), nil, Handlers{}); err == nil {
+		t.Error("the session takes another job")
+	}
+}
+
+func TestOneJobAtATime(t *testing.T) {
+	s := session(t)
+	if err := s.Signal("TERM"); err == nil {
+		t.Error("a signal without a job is taken")
+	}
+	_, err := s.Run(deadline(t), shell(workspace(t), "echo up"), nil, Handlers{Stdout: func([]byte) {
+		if _, err := s.Run(deadline(t), shell("/", "true"), nil, Handlers{}); err == nil {
+			t.Error("a second job is taken")
+		}
+		if err := s.Signal("HUP"); err == nil {
+			t.Error("an unknown signal is taken")
+		}
+	}})
+	if err != nil {
+		t.Error(err)
+	}
+	// Too large for the wire: refused here, and the session goes on.
+	large := shell(workspace(t), "true")
+	large.Files = []File{{Path: "/tmp/x", Content: make([]byte, MaxPayload)}}
+	if _, err := s.Run(deadline(t), large, nil, Handlers{}); err == nil {
+		t.Error("a job over the limit is taken")
+	}
+	if got := do(t, s, shell(workspace(t), "echo on"), ""); got.out != "on\n" {
+		t.Errorf("the job after it: %+v", got)
 	}
 }

@@ -1,15 +1,12 @@
 package entrypoint
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-func windowPayload(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
 // pipes are a process's three streams.
 type pipes struct {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,7 +26,11 @@ func takeOver() (*processes, error) {
 	}
 	unix.Umask(0o022)
 	ignoreSignals()
-	if os.Getpid() != 1 {
+	if os.Getpid() == 1 {
+		if err := shieldFaults(); err != nil {
+			return nil, err
+		}
+	} else {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return nil, fmt.Errorf("become the parent of orphans: %w", err)
 		}
@@ -56,4 +61,21 @@ func closeOnExec() error {
 func ignoreSignals() {
 	unread := make(chan os.Signal, 1) // what does not fit is dropped, too
 	signal.Notify(unread)
+}
+
+// shieldFaults takes from the runtime the signals that mean a fault of its own:
+// by sigqueue(3) the agent can send them so that they look like one. A PID 1
+// without a handler does not get them from its namespace (pid_namespaces(7)); a
+// real fault ends it as before, only without a trace of the stack.
+func shieldFaults() error {
+	faults := []unix.Signal{unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS}
+	const setSize = 8       // bytes of the kernel's signal set
+	var byDefault [8]uint64 // struct sigaction: SIG_DFL, no flags, empty mask
+	for _, s := range faults {
+		_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&byDefault)), 0, setSize, 0, 0)
+		if e != 0 {
+			return fmt.Errorf("give up the handler of %v: %w", s, e)
+		}
+	}
+	return nil
 }

@@ -32,7 +32,9 @@ func TestRunRefuses(t *testing.T) {
 // any capability.
 func TestHoldNeedsNoPrivileges(t *testing.T) {
 	var stdout strings.Builder
-	err := run(context.Background(), []string{hold}, &stdout, io.Discard)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := run(ended, []string{hold}, &stdout, io.Discard)
 	if err == nil || stdout.Len() > 0 {
 		t.Errorf("error %v, output %q", err, stdout.String())
 	}
