@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+func TestQuantile(t *testing.T) {
+	for _, c := range []struct {
+		of   samples
+		q    float64
+		want float64
+	}{
+		{samples{7}, 0.5, 7},
+		{samples{7}, 0.99, 7},
+		{samples{3, 1, 2}, 0.5, 2},
+		{samples{4, 1, 3, 2}, 0.5, 2.5},
+		{samples{5, 4, 3, 2, 1}, 0.25, 2},
+		{samples{5, 4, 3, 2, 1}, 1, 5},
+		{samples{5, 4, 3, 2, 1}, 0, 1},
+	} {
+		if got := c.of.quantile(c.q); got != c.want {
+			t.Errorf("the quantile %v of %v is %v, want %v", c.q, c.of, got, c.want)
+		}
+	}
+}
+
+func TestInterleaveTakesTurns(t *testing.T) {
+	var order []string
+	taker := func(name string) contender {
+		var n float64
+		return contender{name, func(context.Context) ([]float64, error) {
+			order = append(order, name)
+			n++
+			return []float64{n, -n}, nil
+		}}
+	}
+	taken, err := plan{warmups: 1, rounds: 2}.interleave(t.Context(), taker("a"), taker("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(order, ""); got != "abbaab" {
+		t.Errorf("the order is %s, want abbaab", got)
+	}
+	for i := range taken {
+		if !slices.Equal(taken[i][0], samples{2, 3}) || !slices.Equal(taken[i][1], samples{-2, -3}) {
+			t.Errorf("contender %d has %v, want the samples of the rounds 2 and 3", i, taken[i])
+		}
+	}
+}
+
+func TestInterleaveEndsAtAFailure(t *testing.T) {
+	broken := errors.New("broken")
+	turns := 0
+	_, err := plan{rounds: 5}.interleave(t.Context(), contender{"a", func(context.Context) ([]float64, error) {
+		turns++
+		return nil, broken
+	}})
+	if !errors.Is(err, broken) || turns != 1 {
+		t.Errorf("%d turns, then %v; want one turn and its error", turns, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (plan{rounds: 1, pause: 1 << 40}).interleave(ctx, contender{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a plan whose context has ended: %v", err)
+	}
+}
+
+func TestReport(t *testing.T) {
+	all := []figure{
+		beside("start", "ms", samples{300, 310, 320}, "docker run", samples{620}),
+		alone("stage", "ms", samples{0.5}),
+	}
+	var table bytes.Buffer
+	if err := printTable(&table, "this machine", all); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"this machine\n", "310 (305-315)  620   0.50   docker run\n", "stage   ms    0.50"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, table.String())
+		}
+	}
+
+	path := filepath.Join(t.TempDir(), "out", "results.json")
+	if err := writeResults(path, all); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []map[string]any
+	if err := json.Unmarshal(data, &list); err != nil || len(list) != 2 {
+		t.Fatalf("the results are %s: %v", data, err)
+	}
+	for i, want := range []map[string]any{
+		{"metric": "start", "unit": "ms", "ours": 310.0, "peer": 620.0, "peerName": "docker run", "ratio": 0.5},
+		{"metric": "stage", "unit": "ms", "ours": 0.5, "peer": nil, "peerName": "", "ratio": nil},
+	} {
+		for k, v := range want {
+			if list[i][k] != v {
+				t.Errorf("result %d has %s %v, want %v", i, k, list[i][k], v)
+			}
+		}
+		if len(list[i]) != len(want) {
+			t.Errorf("result %d is %v, want the fields of %v only", i, list[i], want)
+		}
+	}
+}
+
+func TestPeerRepeatsAnswers(t *testing.T) {
+	srv := httptest.NewServer(&recorder{})
+	defer srv.Close()
+	p := &peer{url: srv.URL}
+	if err := p.record(t.Context(), "/a", http.Header{"Content-Type": {"application/json"}, "X-Other": {"y"}}, []byte(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	header, body, err := newTarget(srv.URL+"/a", "").get(t.Context())
+	if err != nil || string(body) != `{"a":1}` || header.Get("Content-Type") != "application/json" || header.Get("X-Other") != "" {
+		t.Errorf("the peer answers %q with %v: %v", body, header, err)
+	}
+	if _, _, err := newTarget(srv.URL+"/b", "").get(t.Context()); err == nil {
+		t.Error("the peer answers for a path that nobody recorded")
+	}
+	if err := p.record(t.Context(), "/big", nil, make([]byte, maxRecorded+1)); err == nil {
+		t.Error("the peer took an answer that is too large")
+	}
+}
+
+func TestLoad(t *testing.T) {
+	var asked atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer secret":
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.URL.Path == "/changes" && asked.Add(1) > 50:
+			_, _ = w.Write([]byte("another answer"))
+		default:
+			_, _ = w.Write([]byte("answer"))
+		}
+	}))
+	defer srv.Close()
+
+	good := newTarget(srv.URL+"/", "secret")
+	if _, err := good.learn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	values, err := good.load(t.Context())
+	if err != nil || len(values) != 2 || values[0] <= 0 || values[1] <= 0 {
+		t.Errorf("load returns %v, %v; want a rate and a time", values, err)
+	}
+	changes := newTarget(srv.URL+"/changes", "secret")
+	changes.want = good.want
+	if _, err := changes.load(t.Context()); err == nil {
+		t.Error("load counts answers of another length")
+	}
+	if _, err := newTarget(srv.URL+"/", "wrong").load(t.Context()); err == nil {
+		t.Error("load counts refusals")
+	}
+}
+
+func TestReadDownload(t *testing.T) {
+	got, err := readDownload("small 0.003\nsmall 0.001\nsmall 0.002\nbulk 104857600\n")
+	if err != nil || !slices.Equal(got, []float64{100, 2}) {
+		t.Errorf("read %v, %v; want 100 MiB/s and 2 ms", got, err)
+	}
+	for _, bad := range []string{"", "bulk 1\n", "small 0.1\n", "small x\nbulk 1\n", "small 1\nbulk 1\nbulk 1\n"} {
+		if got, err := readDownload(bad); err == nil {
+			t.Errorf("%q reads as %v", bad, got)
+		}
+	}
+}
+
+func TestReadStatus(t *testing.T) {
+	status, err := readStatus("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status["Pid"] != "1" {
+		t.Errorf("the process 1 has the id %q", status["Pid"])
+	}
+	for _, bad := range []string{"", "0/../1", "-1"} {
+		if _, err := readStatus(bad); err == nil {
+			t.Errorf("the process %q has a state", bad)
+		}
+	}
+	for in, want := range map[string]float64{"2048 kB": 2, "12.5MiB": 12.5, "1GiB": 1024} {
+		if got, err := mebibytes(in); err != nil || got != want {
+			t.Errorf("%q is %v MiB, %v; want %v", in, got, err, want)
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b, err := parse([]string{"-token-file", file, "-resolver", "10.0.0.1"}, &bytes.Buffer{})
+	if err != nil || b.Token != "secret" {
+		t.Fatalf("the token is not read: %v", err)
+	}
+	for _, args := range [][]string{
+		{}, {"-token-file", file}, {"-token-file", file + "x", "-resolver", "10.0.0.1"},
+		{"-token-file", file, "-resolver", "10.0.0.1", "more"}, {"-token-file", file, "-resolver", "10.0.0.1", "-rounds", "0"},
+	} {
+		if _, err := parse(args, &bytes.Buffer{}); err == nil {
+			t.Errorf("the arguments %q are taken", args)
+		}
+	}
+}

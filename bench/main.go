@@ -1,0 +1,135 @@
+// Command bench measures a stack that runs, each figure in turns with a peer that
+// does the same work without the stack, and prints a table of medians. It needs
+// the stack on the demo's internet that scripts/bench starts, and docker(1). See
+// README.md for what is measured and how to read it.
+//
+//	bench [flags]   measures
+//	bench serve     is the peer of the API: an HTTP server that repeats answers
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"sallyport/executor/client"
+)
+
+// limit bounds a whole measurement; it takes about two minutes.
+const limit = 8 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 1 && args[0] == "serve" {
+		return serve(ctx, peerPort)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	b, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	figures, err := b.measure(ctx)
+	if err != nil {
+		return err
+	}
+	about, err := b.about(ctx)
+	if err != nil {
+		return err
+	}
+	if err := printTable(stdout, about, figures); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	return writeResults(b.out, figures)
+}
+
+// A bench is what is measured, and how much of it.
+type bench struct {
+	*client.Client
+	stack    string // the name of the stack, which its containers and networks bear
+	image    string // of the sandboxes, and of their peers
+	executor string // the executor's image, which the API's peer runs in
+	resolver string // of the demo's internet
+	rounds   int    // of starts; the other figures take fewer
+	out      string // file of the results
+	log      io.Writer
+}
+
+func parse(args []string, stderr io.Writer) (*bench, error) {
+	b := &bench{Client: &client.Client{}, log: stderr}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&b.Addr, "url", "http://127.0.0.1:7292", "the executor's `URL`")
+	tokenFile := flags.String("token-file", "", "`file` with the executor's token")
+	flags.StringVar(&b.stack, "stack", "sallyport-bench", "`name` of the stack")
+	flags.StringVar(&b.image, "image", "sallyport/agent:dev", "`image` of the sandboxes")
+	flags.StringVar(&b.executor, "executor-image", "sallyport/executor:dev", "`image` that the API's peer runs in")
+	flags.StringVar(&b.resolver, "resolver", "", "`address` of the resolver of the demo's internet")
+	flags.IntVar(&b.rounds, "rounds", 15, "`number` of starts that are measured")
+	flags.StringVar(&b.out, "out", "bench/out/results.json", "`file` for the results")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return nil, fmt.Errorf("bench takes no argument %q", flags.Arg(0))
+	case *tokenFile == "" || b.resolver == "":
+		return nil, errors.New("-token-file and -resolver are required")
+	case b.rounds < 1:
+		return nil, errors.New("-rounds must be at least 1")
+	}
+	token, err := os.ReadFile(*tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the token: %w", err)
+	}
+	b.Token = strings.TrimSpace(string(token))
+	return b, nil
+}
+
+// measure takes all figures: memory first, while nothing has happened yet, and
+// again at the end.
+func (b *bench) measure(ctx context.Context) (all []figure, err error) {
+	peer, err := b.startPeer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, peer.stop()) }()
+	steps := []struct {
+		name string
+		take func(context.Context) ([]figure, error)
+	}{
+		{"memory at rest", func(ctx context.Context) ([]figure, error) { return b.memory(ctx, peer, "at rest") }},
+		{"starts", b.starts},
+		{"requests", func(ctx context.Context) ([]figure, error) { return b.requests(ctx, peer) }},
+		{"the tunnel", b.tunnel},
+		{"memory afterwards", func(ctx context.Context) ([]figure, error) { return b.memory(ctx, peer, "after all this") }},
+	}
+	for _, step := range steps {
+		fmt.Fprintf(b.log, "bench: measuring %s\n", step.name)
+		figures, err := step.take(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("measure %s: %w", step.name, err)
+		}
+		all = append(all, figures...)
+	}
+	return all, nil
+}
