@@ -27,6 +27,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 	if len(args) == 0 {
 		return entrypoint.Main(ctx, stdin, stdout)
 	}
+	if len(args) > 1 {
+		return fmt.Errorf("unexpected argument %q", args[1])
+	}
 	switch args[0] {
 	case "probe":
 		return probe.Run(ctx, stdin, stdout)

@@ -67,22 +67,30 @@ func sendUDP(ctx context.Context, d net.Dialer, network, address, payload string
 	return talk(c, payload)
 }
 
-// A firstByte notes the first byte that a connection reads: the type of the
-// server's first TLS record (RFC 8446, section 5.1).
-type firstByte struct {
+// A noted connection keeps the first bytes that it reads.
+type noted struct {
 	net.Conn
-	first byte
+	first []byte
 }
 
-func (c *firstByte) Read(b []byte) (int, error) {
+func (c *noted) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && c.first == 0 {
-		c.first = b[0]
+	if len(c.first) < serverHelloAt+1 {
+		c.first = append(c.first, b[:n]...)
 	}
 	return n, err
 }
 
-const recordHandshake = 22
+// serverHelloAt is where a TLS record of a server's first flight has the type of
+// its message, after the record's type, version and length (RFC 8446, section 5.1).
+const serverHelloAt = 5
+
+// serverHello says whether a server's handshake has begun, rather than an alert
+// or our own hello come back.
+func (c *noted) serverHello() bool {
+	const handshake, hello = 22, 2
+	return len(c.first) > serverHelloAt && c.first[0] == handshake && c.first[serverHelloAt] == hello
+}
 
 func tryTLS(ctx context.Context, p Probe) outcome {
 	c, err := dial(ctx, net.Dialer{}, "tcp", p.Address)
@@ -90,15 +98,15 @@ func tryTLS(ctx context.Context, p Probe) outcome {
 		return refused(err)
 	}
 	defer c.Close()
-	noted := &firstByte{Conn: c}
+	conn := &noted{Conn: c}
 	// Whose certificate it is does not matter: that anyone answers does.
-	client := tls.Client(noted, &tls.Config{ServerName: p.ServerName, InsecureSkipVerify: true})
+	client := tls.Client(conn, &tls.Config{ServerName: p.ServerName, InsecureSkipVerify: true})
 	err = client.HandshakeContext(ctx)
 	switch {
 	case err == nil:
 		name := client.ConnectionState().PeerCertificates[0].Subject.CommonName
 		return outcome{reached: true, detail: fmt.Sprintf("handshake done, certificate of %.128q", name)}
-	case noted.first == recordHandshake:
+	case conn.serverHello():
 		return outcome{reached: true, detail: "the server's handshake began: " + err.Error()}
 	}
 	return refused(err)
