@@ -25,11 +25,7 @@ func (l *loader) compile(raw rawFile) *Policies {
 		ps.byName[p.name] = c.effect(p, nil).policy(p.name)
 		ps.names = append(ps.names, p.name)
 	}
-	for _, g := range raw.groups {
-		if !g.used {
-			l.fault(g.at, wordGroups+"."+show(g.name), "no policy uses this group: name it in one, or remove it")
-		}
-	}
+	c.checkUnused(raw.groups)
 	slices.Sort(ps.names)
 	h := sha256.New()
 	for _, n := range ps.names {
@@ -39,6 +35,21 @@ func (l *loader) compile(raw rawFile) *Policies {
 	sortByLine(l.warnings)
 	ps.warnings = l.warnings
 	return ps
+}
+
+// checkUnused reports groups that no policy names, unless a policy is at fault,
+// which may be why.
+func (c *compiler) checkUnused(groups []*rawGroup) {
+	for _, f := range c.faults {
+		if strings.HasPrefix(f.Field, wordPolicies) {
+			return
+		}
+	}
+	for _, g := range groups {
+		if !g.used {
+			c.fault(g.at, wordGroups+"."+show(g.name), "no policy uses this group: name it in one, or remove it")
+		}
+	}
 }
 
 type compiler struct {

@@ -117,9 +117,7 @@ func (e *effect) policy(name string) *Policy {
 		}
 	}
 	for _, h := range dohHosts {
-		nd := p.node(h)
-		nd.resolver = true
-		nd.resolverRefuseMsg = "a public DNS-over-HTTPS resolver needs an entry of its own: " + h
+		p.node(h).resolver = true
 	}
 	p.digest = e.digest(p.passECH)
 	return p

@@ -53,7 +53,7 @@ func (p *Policy) matches(n Name, port uint16) []Match {
 		ms = appendGrants(ms, nd.tree, port)
 		ms = appendRemoval(ms, nd.noTree)
 		if nd.resolver {
-			ms = append(ms, Match{Decision: Decision{Verdict: Deny, Reason: ReasonDoH, Detail: nd.resolverRefuseMsg}})
+			ms = append(ms, Match{Decision: Decision{Verdict: Deny, Reason: ReasonDoH, Rule: "." + s, Detail: resolverDetail}})
 		}
 	}
 	if p.any {

@@ -63,6 +63,9 @@ var dohHosts = []string{
 	"dns0.eu", "doh.xfinity.com", "public.dns.iij.jp", "wikimedia-dns.org",
 }
 
+// resolverDetail is the detail of their refusal.
+const resolverDetail = "a public DNS-over-HTTPS resolver, which needs an entry of its own"
+
 // floorIndex maps a floor name to its row as rule and detail.
 var floorIndex = func() map[string]floorRow {
 	m := make(map[string]floorRow, len(floorNames))

@@ -71,10 +71,9 @@ type Policy struct {
 // A node holds what a policy says of one name alone (exact) and of that name
 // with all its subdomains (tree).
 type node struct {
-	exact, tree       []grant // by port
-	noExact, noTree   *entry  // the "remove:" that takes away what wider entries allow
-	resolver          bool    // a public DNS-over-HTTPS resolver: wider entries do not count
-	resolverRefuseMsg string
+	exact, tree     []grant // by port
+	noExact, noTree *entry  // the "remove:" that takes away what wider entries allow
+	resolver        bool    // a public DNS-over-HTTPS resolver: wider entries do not count
 }
 
 // A grant is one port of one entry.
@@ -181,7 +180,7 @@ func (p *Policy) decide(n Name, pick func([]grant) *entry, port uint16) Decision
 			return stop(otherPort, nd.noTree.removed())
 		}
 		if nd.resolver {
-			return stop(otherPort, Decision{Verdict: Deny, Reason: ReasonDoH, Detail: nd.resolverRefuseMsg})
+			return stop(otherPort, Decision{Verdict: Deny, Reason: ReasonDoH, Detail: resolverDetail})
 		}
 	}
 	if !p.any {

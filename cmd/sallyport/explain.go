@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/firewall"
+)
+
+func (a *app) explainCommand() *cobra.Command {
+	var policy, file string
+	cmd := &cobra.Command{
+		Use:   "explain HOST[:PORT] [ADDRESS]...",
+		Short: "Say which rule decides about a host",
+		Long: `Explain decides about a host as the gate does, and names the rule that decided and
+the others that bear on the host. Without a port it is 443. With addresses, it says
+too whether the gate would dial them if the host's name led there.`,
+		Example: "  sallyport explain api.github.com --policy strict\n  sallyport explain git.corp.example:443 10.20.0.5 --policy strict",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("HOST is missing")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.explain(a.allowlist(file), policy, args[0], args[1:])
+		},
+	}
+	cmd.Flags().StringVarP(&policy, "policy", "p", "strict", "name of the policy")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the allowlist")
+	return cmd
+}
+
+func (a *app) explain(path, policyName, target string, addresses []string) error {
+	addrs, err := parseAddrs(addresses)
+	if err != nil {
+		return err
+	}
+	host, port, err := splitTarget(target)
+	if err != nil {
+		return err
+	}
+	policies, err := a.load(path)
+	if err != nil {
+		return err
+	}
+	policy, ok := policies.Policy(policyName)
+	if !ok {
+		return usage("%s has no policy %q; it has %s", path, policyName, strings.Join(policies.Names(), ", "))
+	}
+	name, err := firewall.ParseName(host)
+	if err != nil {
+		a.print("%s:%d is refused under every policy (%s): %v\n", firewall.Escape(host, 253), port, firewall.ReasonBadName, err)
+		if addr, err := netip.ParseAddr(host); err == nil {
+			a.explainAddrs("a name that leads there", firewall.JudgeAddr, []netip.Addr{addr})
+		}
+		return nil
+	}
+	d := policy.Decide(name, port)
+	verdict := "refused"
+	if d.Allowed() {
+		verdict = "allowed"
+	}
+	a.print("%s:%d is %s under %s (%s)\n", name, port, verdict, policyName, d.Reason)
+	for _, m := range policy.Explain(name, port) {
+		a.explainMatch(path, m)
+	}
+	if d.Allowed() {
+		a.explainAddrs(name.String(), d.JudgeAddr, addrs)
+	} else {
+		a.explainAddrs("an allowed name", firewall.JudgeAddr, addrs)
+	}
+	return nil
+}
+
+func (a *app) print(format string, args ...any) {
+	fmt.Fprint(a.stdout, safe(fmt.Sprintf(format, args...)))
+}
+
+// explainMatch prints one rule: where it stands, what it says.
+func (a *app) explainMatch(path string, m firewall.Match) {
+	word := "also"
+	if m.Decides {
+		word = "decides"
+	}
+	where := "built in"
+	if m.Line > 0 {
+		where = fmt.Sprintf("%s:%d", path, m.Line)
+	}
+	var parts []string
+	if m.Rule != "" {
+		parts = append(parts, m.Rule)
+	}
+	if m.Group != "" {
+		parts = append(parts, "group "+m.Group)
+	}
+	if len(m.Ports) > 0 {
+		parts = append(parts, "ports "+list(m.Ports))
+	}
+	if len(m.Private) > 0 {
+		parts = append(parts, "private "+list(m.Private))
+	}
+	says := string(m.Reason)
+	if m.Detail != "" {
+		says += ", " + m.Detail
+	}
+	a.print("  %-7s  %s: %s (%s)\n", word, where, strings.Join(parts, ", "), says)
+}
+
+// explainAddrs prints whether each address may be dialled for who.
+func (a *app) explainAddrs(who string, judge func(netip.Addr) (bool, string), addrs []netip.Addr) {
+	for _, addr := range addrs {
+		if ok, detail := judge(addr); ok {
+			a.print("  address  %s may be dialled for %s\n", addr, who)
+		} else {
+			a.print("  address  refused: %s\n", detail)
+		}
+	}
+}
+
+func list[T any](vs []T) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(vs), "[]"), " ", " and ")
+}
+
+func parseAddrs(args []string) (addrs []netip.Addr, err error) {
+	for _, arg := range args {
+		addr, err := netip.ParseAddr(arg)
+		if err != nil {
+			return nil, usage("%q is not an IP address", arg)
+		}
+		addrs = append(addrs, addr)
+	}
+	return addrs, nil
+}
+
+// splitTarget splits HOST[:PORT]; an IPv6 address may stand by itself.
+func splitTarget(s string) (host string, port uint16, err error) {
+	if _, err := netip.ParseAddr(s); err == nil || !strings.Contains(s, ":") {
+		return s, firewall.DefaultPort, nil
+	}
+	host, p, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, usage("%q is not HOST[:PORT]", s)
+	}
+	n, err := strconv.ParseUint(p, 10, 16)
+	if err != nil || n == 0 {
+		return "", 0, usage("%q is not a port: write a number from 1 to 65535", p)
+	}
+	return host, uint16(n), nil
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"sallyport/entrypoint"
+)
+
+var update = flag.Bool("update", false, "write what the scripts got to testdata")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"sallyport": main,
+		"entrypoint": func() { // PID 1 of the tests' sandboxes
+			if err := entrypoint.Main(context.Background(), os.Stdin, os.Stdout); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		},
+	})
+}
+
+// TestScripts runs testdata/*.txtar against a real executor whose sandboxes are
+// plain processes. $FLAKY is the same executor behind connections that break
+// after every few events, $SICK one that is not ready, $NOBODY an address where
+// nothing listens.
+func TestScripts(t *testing.T) {
+	healthy := startExecutor(t, "")
+	sick := startExecutor(t, "host-listener")
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"status": status},
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("SALLYPORT_ADDR", healthy.url)
+			env.Setenv("SALLYPORT_TOKEN", testToken)
+			env.Setenv("FLAKY", healthy.flaky)
+			env.Setenv("SICK", sick.url)
+			env.Setenv("NOBODY", nobody(t))
+			return nil
+		},
+	})
+}
+
+// status N COMMAND... wants that the command ends with the code N.
+func status(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	if err != nil {
+		ts.Fatalf("status: %v", err)
+	}
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("status: %v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}

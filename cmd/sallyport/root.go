@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/executor/api"
+	"sallyport/executor/client"
+)
+
+// The exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitCancelled   = 130
+)
+
+// version is set by the linker: -X main.version=...
+var version = ""
+
+// An app is what the commands share.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	addr           string // of the executor, where --addr names it
+}
+
+// An exitError ends the program with a code of its own. What there is to say has
+// been said where err is nil.
+type exitError struct {
+	code int
+	err  error
+	hint bool // at the help
+}
+
+func (e *exitError) Error() string { return fmt.Sprint(e.err) }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error {
+	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...), hint: true}
+}
+
+// run is the program without its process.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	code := exitCode(err)
+	if exit, ok := errors.AsType[*exitError](err); err != nil && (!ok || exit.err != nil) {
+		fmt.Fprintln(stderr, "sallyport:", safe(err.Error()))
+		if ok && exit.hint {
+			fmt.Fprintf(stderr, "Try %q.\n", cmd.CommandPath()+" --help")
+		}
+	}
+	return code
+}
+
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		return exit.code
+	}
+	if _, ok := errors.AsType[*api.Problem](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[*client.UnreachableError](err); ok {
+		return exitUnreachable
+	}
+	if errors.Is(err, context.Canceled) {
+		return exitCancelled
+	}
+	return exitFailed
+}
+
+const rootLong = `sallyport runs AI agents in sealed sandboxes whose only way out is a gate.
+
+Exit codes: 0 all well; 1 the run failed, the allowlist has faults, or the doctor
+found something; 2 the usage is wrong or the executor refused the request; 3 the
+executor cannot be reached; 130 cancelled.
+
+Environment:
+  SALLYPORT_ADDR        the executor, http://127.0.0.1:7280 by default
+  SALLYPORT_TOKEN       its bearer token, or
+  SALLYPORT_TOKEN_FILE  the file that holds it, or
+  SALLYPORT_STATE       the executor's state directory, where it keeps the token;
+                        /var/lib/sallyport by default, and for users other than
+                        root ~/.local/state/sallyport
+  SALLYPORT_ALLOWLIST   the allowlist that check and explain read,
+                        ./allowlist.yaml by default`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "sallyport",
+		Short:         "Run AI agents in sealed sandboxes behind a gate",
+		Long:          rootLong,
+		Version:       buildVersion(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          atMost(0),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.PersistentFlags().StringVar(&a.addr, "addr", "", "address of the executor, such as http://127.0.0.1:7280")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
+	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.doctorCommand(), a.logsCommand(), a.tokenCommand())
+	return root
+}
+
+// atMost wants no more than n arguments.
+func atMost(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > n && n == 0 && cmd.HasSubCommands():
+			return usage("there is no command %q", args[0])
+		case len(args) > n:
+			return usage("%q is one argument too many", args[n])
+		}
+		return nil
+	}
+}
+
+// exactly wants the arguments that names name.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < len(names) {
+			return usage("%s is missing", names[len(args)])
+		}
+		return atMost(len(names))(cmd, args)
+	}
+}
+
+// buildVersion is the version that the linker set, or that of the module.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/executor/api"
+	"sallyport/executor/client"
+)
+
+const (
+	commandAgent  = "command"
+	maxPrompt     = 16 << 20 // bytes of standard input
+	cancelTimeout = 15 * time.Second
+)
+
+const runLong = `Run starts an agent in a sandbox of its own, shows what it does, and prints the
+result and the receipt: every host that was reached or refused.
+
+The prompt is --prompt, the argument, or with "-" what comes on standard input.
+After "--" stands a command of your own that runs in place of an agent: it gets the
+prompt on its standard input, or without a prompt its own command line.
+
+Ctrl-C cancels the run and waits for its end; a second one leaves at once. A
+connection that breaks is made again. A run whose caller has gone goes on; follow it
+with "sallyport logs -f RUN".`
+
+// runOptions are the flags of the command run.
+type runOptions struct {
+	prompt  string
+	request api.Config
+	timeout time.Duration
+	json    bool
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [PROMPT | -] [-- COMMAND [ARG]...]",
+		Short: "Run an agent and show what it does",
+		Long:  runLong,
+		Example: `  sallyport run --model anthropic/claude-sonnet-4-6 "Write hello.py and run it."
+  sallyport run --egress open --artifact 'report/*.md' - < prompt.txt
+  sallyport run -- bash -c 'git ls-remote https://github.com/git/git | head -3'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := a.request(o, args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			return a.runAgent(cmd.Context(), req, o.json)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.prompt, "prompt", "", "what the agent shall do")
+	f.StringVarP(&o.request.Model, "model", "m", "", "provider/model")
+	f.StringVar(&o.request.Agent, "agent", "", "pi, agentic-pi or command")
+	f.StringVar(&o.request.Egress, "egress", "", "name of the policy")
+	f.StringVar(&o.request.CWD, "cwd", "", "working directory, on the executor's host; a workspace of its own if absent")
+	f.DurationVar(&o.timeout, "timeout", 0, "wall-clock limit, such as 10m")
+	f.StringVar(&o.request.Variant, "variant", "", "reasoning effort: off, minimal, low, medium, high or xhigh")
+	f.BoolVar(&o.request.WebSearch, "web-search", false, "give the agent its web search")
+	f.StringArrayVar(&o.request.Artifacts, "artifact", nil, "files of the workspace to keep, as a glob; may be repeated")
+	f.BoolVar(&o.json, "json", false, "print the result as JSON, and nothing else")
+	return cmd
+}
+
+// request makes the request of flags and arguments; dash is how many of these
+// stand before "--", or -1.
+func (a *app) request(o runOptions, args []string, dash int) (api.Request, error) {
+	words, argv := args, []string(nil)
+	if dash >= 0 {
+		words, argv = args[:dash], args[dash:]
+	}
+	req := api.Request{Config: o.request}
+	switch cfg := &req.Config; {
+	case len(words) > 1:
+		return req, usage("%q is one argument too many: put the prompt in quotes", words[1])
+	case len(words) == 1 && o.prompt != "":
+		return req, usage("the prompt is given twice, by --prompt and as an argument")
+	case dash >= 0 && len(argv) == 0:
+		return req, usage(`after "--" the command is missing`)
+	case len(argv) > 0 && cfg.Agent != "" && cfg.Agent != commandAgent:
+		return req, usage(`a command after "--" goes with --agent command, not with %q`, cfg.Agent)
+	case len(argv) == 0 && cfg.Agent == commandAgent:
+		return req, usage(`--agent command needs the command: ... -- bash -c "..."`)
+	case o.timeout < 0 || o.timeout > 0 && o.timeout < time.Millisecond:
+		return req, usage("--timeout %v is no time to run in", o.timeout)
+	case len(argv) > 0:
+		cfg.Agent, cfg.Argv = commandAgent, argv
+	}
+	req.Config.TimeoutMS = o.timeout.Milliseconds()
+	if cwd := req.Config.CWD; cwd != "" {
+		var err error
+		if req.Config.CWD, err = filepath.Abs(cwd); err != nil {
+			return req, fmt.Errorf("find the working directory: %w", err)
+		}
+	}
+	var err error
+	req.Prompt, err = a.prompt(o.prompt, words, argv)
+	return req, err
+}
+
+// prompt finds the prompt: the flag, the argument, standard input, or for a
+// command without any its own line.
+func (a *app) prompt(flag string, words, argv []string) (string, error) {
+	prompt := flag
+	switch {
+	case len(words) == 1 && words[0] == "-":
+		data, err := io.ReadAll(io.LimitReader(a.stdin, maxPrompt+1))
+		if err != nil {
+			return "", fmt.Errorf("read the prompt from standard input: %w", err)
+		}
+		if len(data) > maxPrompt {
+			return "", usage("the prompt on standard input is longer than %d bytes", maxPrompt)
+		}
+		prompt = string(data)
+	case len(words) == 1:
+		prompt = words[0]
+	case prompt == "":
+		prompt = strings.Join(argv, " ")
+	}
+	if strings.TrimSpace(prompt) == "" {
+		return "", usage("the prompt is missing: give it as an argument, with --prompt, or with - on standard input")
+	}
+	return prompt, nil
+}
+
+// runAgent starts a run and sees it to its end. When ctx ends, it cancels the
+// run and goes on to the result.
+func (a *app) runAgent(ctx context.Context, req api.Request, asJSON bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	own := req.Config.Agent == commandAgent // its output is shown as it comes
+	v := &view{out: a.stderr}
+	if own {
+		v.output = a.stdout
+	}
+	if asJSON {
+		v.out, v.output = io.Discard, nil
+	}
+	cancel := &canceller{client: c, stderr: a.stderr}
+	asked := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(asked)
+		cancel.ask()
+	})
+	defer func() {
+		if !stop() {
+			<-asked
+		}
+		cancel.wait()
+	}()
+	for ev, err := range c.Execute(context.WithoutCancel(ctx), req) {
+		if err != nil {
+			return refused(err)
+		}
+		if ev.Execution != "" {
+			cancel.name(ev.Execution)
+		}
+		v.event(ev)
+		if ev.Type == api.EventResult && ev.Result != nil {
+			return a.finish(ev.Result, own, asJSON)
+		}
+	}
+	return errors.New("the run's events ended without its result")
+}
+
+// refused makes the refusal of a request the program's end.
+func refused(err error) error {
+	p, ok := errors.AsType[*api.Problem](err)
+	if !ok {
+		return err
+	}
+	later := ""
+	if p.Retryable {
+		later = " (it may be worth another try)"
+	}
+	return &exitError{code: exitUsage, err: fmt.Errorf("the executor refused the request: %w%s", p, later)}
+}
+
+// finish prints the result and turns it into the program's.
+func (a *app) finish(r *api.Result, shown, asJSON bool) error {
+	var err error
+	if asJSON {
+		err = a.printJSON(r, "  ")
+	} else {
+		if out := strings.TrimRight(r.Output, "\n"); out != "" && !shown {
+			fmt.Fprintln(a.stdout, safe(out))
+		}
+		fmt.Fprintln(a.stdout)
+		err = printResult(a.stdout, r)
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.Success:
+		return nil
+	case r.Error != nil && r.Error.Code == api.CodeCancelled:
+		return &exitError{code: exitCancelled}
+	}
+	return &exitError{code: exitFailed}
+}
+
+// A canceller ends a run on the executor as soon as both are known: that it
+// shall end, and its identifier.
+type canceller struct {
+	client *client.Client
+	stderr io.Writer
+
+	mu    sync.Mutex // guards what follows
+	id    string
+	asked bool
+	sent  bool
+	calls sync.WaitGroup
+}
+
+// name says what the run is called.
+func (c *canceller) name(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.id = id
+	c.send()
+}
+
+// ask asks for the end of the run.
+func (c *canceller) ask() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintln(c.stderr, "cancelling the run; again to leave at once")
+	c.asked = true
+	c.send()
+}
+
+// send makes the call once. It is called with mu held.
+func (c *canceller) send() {
+	if !c.asked || c.id == "" || c.sent {
+		return
+	}
+	c.sent = true
+	id := c.id
+	c.calls.Go(func() {
+		ctx, stop := context.WithTimeout(context.Background(), cancelTimeout)
+		defer stop()
+		if _, err := c.client.Cancel(ctx, id); err != nil {
+			fmt.Fprintln(c.stderr, "the run could not be cancelled:", safe(err.Error()))
+		}
+	})
+}
+
+// wait waits for a call under way.
+func (c *canceller) wait() { c.calls.Wait() }

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/executor/client"
+)
+
+const defaultAddr = "http://127.0.0.1:7280"
+
+func (a *app) tokenCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "token",
+		Short: "Print the executor's bearer token",
+		Args:  atMost(0),
+		RunE: func(*cobra.Command, []string) error {
+			token, _, err := a.findToken()
+			if err == nil {
+				_, err = fmt.Fprintln(a.stdout, token)
+			}
+			return err
+		},
+	}
+}
+
+// findToken returns the bearer token and where it came from.
+func (a *app) findToken() (token, from string, err error) {
+	if token := strings.TrimSpace(a.getenv("SALLYPORT_TOKEN")); token != "" {
+		return token, "SALLYPORT_TOKEN", nil
+	}
+	path := a.getenv("SALLYPORT_TOKEN_FILE")
+	if path == "" {
+		path = filepath.Join(a.stateDir(), "token")
+	}
+	data, err := os.ReadFile(path)
+	token = strings.TrimSpace(string(data))
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		err = fmt.Errorf("the token in %s is not readable for this user: run as the one who owns it, or set SALLYPORT_TOKEN", path)
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("no token: there is no %s; the executor writes one into its state directory when it starts (make up). "+
+			"Set SALLYPORT_STATE to another directory, SALLYPORT_TOKEN_FILE to another file, or SALLYPORT_TOKEN to the token itself", path)
+	case err != nil:
+		err = fmt.Errorf("read the token: %w", err)
+	case token == "" || strings.ContainsAny(token, " \r\n\t"):
+		err = fmt.Errorf("%s does not hold a token", path)
+	}
+	if err != nil {
+		return "", path, &exitError{code: exitUsage, err: err}
+	}
+	return token, path, nil
+}
+
+// stateDir is the executor's state directory, as the scripts of the stack place it.
+func (a *app) stateDir() string {
+	if dir := a.getenv("SALLYPORT_STATE"); dir != "" {
+		return dir
+	}
+	if os.Geteuid() == 0 {
+		return "/var/lib/sallyport"
+	}
+	if dir := a.getenv("XDG_STATE_HOME"); dir != "" {
+		return filepath.Join(dir, "sallyport")
+	}
+	return filepath.Join(a.getenv("HOME"), ".local/state/sallyport")
+}
+
+// client makes the client of the executor, with the token.
+func (a *app) client() (*client.Client, error) {
+	c, err := a.anonymous()
+	if err != nil {
+		return nil, err
+	}
+	c.Token, _, err = a.findToken()
+	return c, err
+}
+
+// anonymous makes the client of the executor, without the token.
+func (a *app) anonymous() (*client.Client, error) {
+	addr := a.addr
+	if addr == "" {
+		addr = a.getenv("SALLYPORT_ADDR")
+	}
+	if addr == "" {
+		addr = defaultAddr
+	}
+	if !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	u, err := url.Parse(addr)
+	if err == nil {
+		addr = u.Redacted()
+	}
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, usage("%q is not the address of an executor, such as %s", addr, defaultAddr)
+	}
+	if u.Scheme == "http" && !loopback(u) {
+		fmt.Fprintf(a.stderr, "warning: the token and all else goes to %s in clear text\n", safe(u.Host))
+	}
+	return &client.Client{Addr: strings.TrimSuffix(u.String(), "/")}, nil
+}
+
+// loopback reports whether u leads to this machine.
+func loopback(u *url.URL) bool {
+	host, _, err := net.SplitHostPort(u.Host)
+	if err != nil {
+		host = strings.Trim(u.Host, "[]")
+	}
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
