@@ -37,14 +37,9 @@ func (l *loader) compile(raw rawFile) *Policies {
 	return ps
 }
 
-// checkUnused reports groups that no policy names, unless a policy is at fault,
-// which may be why.
+// checkUnused reports groups that no policy names. That may only follow from
+// another fault, which is reported with it.
 func (c *compiler) checkUnused(groups []*rawGroup) {
-	for _, f := range c.faults {
-		if strings.HasPrefix(f.Field, wordPolicies) {
-			return
-		}
-	}
 	for _, g := range groups {
 		if !g.used {
 			c.fault(g.at, wordGroups+"."+show(g.name), "no policy uses this group: name it in one, or remove it")
