@@ -1,0 +1,139 @@
+package compose_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"sallyport/executor/api"
+)
+
+// demoKey is the provider key that the demo's executor has.
+const demoKey = "sk-ant-demo"
+
+func TestSandboxIsBare(t *testing.T) {
+	out, _ := output(t, "strict", `
+echo uid $(id -u) $(id -G)
+grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status | tr -d ':' | tr '\t' ' '
+python3 - <<'P'
+import os
+print("fds", *sorted(f for f in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + f) and not os.readlink("/proc/self/fd/" + f).startswith("/proc/")))
+P
+echo sockets $(find / -xdev -type s 2>/dev/null) $(ls /var/run/docker.sock /run/docker.sock 2>/dev/null)
+for d in / /etc /usr /sallyport /usr/local/bin; do touch $d/x 2>/dev/null && echo writable $d; done
+for d in /tmp /workspace $HOME; do touch $d/x && echo scratch $d; done
+echo setuid $(find / -xdev -perm /6000 -type f 2>/dev/null)
+cat /proc/1/environ /proc/1/mem 2>/dev/null | head -c 10 | wc -c | xargs echo pid1
+ls /proc/1/fd >/dev/null 2>&1 && echo pid1fd readable
+echo forged 2>/dev/null > /proc/1/fd/1 && echo pid1fd writable
+unshare -Ur true 2>/dev/null && echo unshare possible
+mount -t tmpfs none /tmp 2>/dev/null && echo mount possible
+echo core $(ulimit -c)
+true`)
+	got := lines(out)
+	want := map[string]string{"uid": "10001 10001", "CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000",
+		"CapBnd": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2", "fds": "0 1 2",
+		"sockets": "", "setuid": "", "pid1": "0", "core": "0"}
+	for k, w := range want {
+		if v, ok := got[k]; !ok || v != w {
+			t.Errorf("%s is %q, want %q", k, v, w)
+		}
+	}
+	for _, bad := range []string{"writable", "pid1fd", "unshare", "mount"} {
+		if v, ok := got[bad]; ok {
+			t.Errorf("%s: %s", bad, v)
+		}
+	}
+	if strings.Count(out, "scratch") != 3 {
+		t.Errorf("not all of the scratch directories are writable:\n%s", out)
+	}
+}
+
+func TestEnvironmentIsWhatWasIntended(t *testing.T) {
+	out, _ := output(t, "strict", `env -0 | cut -z -d= -f1 | sort -z | tr '\0' '\n'`)
+	got := strings.Fields(out)
+	// bash adds PWD, SHLVL and _ to what it was given.
+	want := []string{"ANTHROPIC_API_KEY", "AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "GITHUB_APP_PRIVATE_KEY_PATH", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_NAME",
+		"GIT_COMMITTER_EMAIL", "GIT_COMMITTER_NAME", "GIT_SSL_CAINFO", "GIT_TERMINAL_PROMPT", "HOME", "LANG", "LC_ALL", "LOGNAME", "NODE_EXTRA_CA_CERTS", "PATH", "PIP_CERT",
+		"PWD", "REQUESTS_CA_BUNDLE", "SHELL", "SHLVL", "SSL_CERT_FILE", "TERM", "TMPDIR", "USER", "_"}
+	for _, name := range got {
+		if !slices.Contains(want, name) && !strings.HasPrefix(name, "npm_config_") && !strings.HasPrefix(name, "GIT_CONFIG_") {
+			t.Errorf("the environment holds %s, which nobody intended", name)
+		}
+		if strings.Contains(strings.ToLower(name), "proxy") {
+			t.Errorf("the environment holds the proxy variable %s", name)
+		}
+	}
+	for _, name := range []string{"ANTHROPIC_API_KEY", "HOME", "NODE_EXTRA_CA_CERTS", "GIT_AUTHOR_NAME"} {
+		if !slices.Contains(got, name) {
+			t.Errorf("the environment lacks %s", name)
+		}
+	}
+}
+
+func TestNoSecretIsOnTheEngine(t *testing.T) {
+	const prompt = "a prompt that nobody else may read"
+	req := bash("strict", `cat; env | grep -c ANTHROPIC; sleep 300`)
+	req.Prompt = prompt
+	id := begin(t, req)
+	defer cancelRun(t, id)
+	sandbox := container(t, "sandbox", id)
+
+	logDriver := docker(t, "inspect", "-f", "{{.HostConfig.LogConfig.Type}}", sandbox)
+	if logDriver != "none" {
+		t.Errorf("the engine logs the agent's output with %q, want none", logDriver)
+	}
+	for where, what := range map[string]string{
+		"docker inspect of the sandbox":     docker(t, "inspect", sandbox),
+		"docker history of the agent image": docker(t, "history", "--no-trunc", "sallyport/agent:dev"),
+		"docker inspect of the agent image": docker(t, "image", "inspect", "sallyport/agent:dev"),
+		"the environment of PID 1":          ofPID1(t, sandbox, "environ"),
+		"the command line of PID 1":         ofPID1(t, sandbox, "cmdline"),
+	} {
+		for _, secret := range []string{demoKey, prompt, "BEGIN CERTIFICATE"} {
+			if strings.Contains(what, secret) {
+				t.Errorf("%s holds %q", where, secret)
+			}
+		}
+	}
+	// The control: the agent itself has the key.
+	if got := text(eventsSoFar(t, id), api.EventOutput); !strings.Contains(got, prompt) {
+		t.Errorf("control: the agent printed %q, want its prompt", got)
+	}
+}
+
+// ofPID1 reads a file of /proc about the first process of a container, as the
+// host's root may.
+func ofPID1(t *testing.T, id, name string) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + docker(t, "inspect", "-f", "{{.State.Pid}}", id) + "/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// eventsSoFar is what an execution has said until now.
+func eventsSoFar(t *testing.T, id string) (all []api.Event) {
+	t.Helper()
+	for e, err := range st.Events(t.Context(), id, 0, false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+func TestSecretsAreNotInWhatIsKept(t *testing.T) {
+	res, events := run(t, bash("strict", `echo key $ANTHROPIC_API_KEY; echo $ANTHROPIC_API_KEY >&2; printf 'sk-ant'; sleep 0.2; printf -- '-demo\n'`))
+	for _, kept := range []string{res.Output, text(events, api.EventOutput), text(events, api.EventStderr)} {
+		if strings.Contains(kept, demoKey) {
+			t.Errorf("the provider key is kept in %q", kept)
+		}
+	}
+	if !strings.Contains(res.Output, "key ") {
+		t.Errorf("control: the output is %q", res.Output)
+	}
+}

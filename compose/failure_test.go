@@ -1,0 +1,182 @@
+package compose_test
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/executor/api"
+)
+
+// ready waits until the executor says that it can take a run.
+func ready(t *testing.T) {
+	t.Helper()
+	deadline := time.Now().Add(90 * time.Second)
+	for {
+		resp, err := http.Get("http://127.0.0.1:" + stackPort + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the executor is not ready after 90 s: %v", err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func TestRunOutlivesItsCaller(t *testing.T) {
+	id := begin(t, bash("strict", `echo started; sleep 3; echo ended`)) // begin hangs up
+	if res := finish(t, id); !res.Success || res.Output != "started\nended\n" {
+		t.Errorf("the run whose caller left ended with %+v %q", res.Error, res.Output)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	id := begin(t, bash("strict", `echo started; sleep 300`))
+	if _, err := st.Cancel(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	res := finish(t, id)
+	wantError(t, res, api.CodeCancelled)
+	if res.StopReason != "error_aborted" {
+		t.Errorf("stopReason is %q, want error_aborted", res.StopReason)
+	}
+	gone(t, id, 10*time.Second)
+}
+
+func TestSandboxKilledFromOutside(t *testing.T) {
+	id := begin(t, bash("strict", `echo started; sleep 300`))
+	docker(t, "kill", container(t, "sandbox", id))
+	wantError(t, finish(t, id), api.CodeLost)
+}
+
+func TestGateKilledInMidRun(t *testing.T) {
+	gate := container(t, "gate", "")
+	id := begin(t, bash("strict", `echo started; while curl -sS -m 5 -o /dev/null https://docs.example/; do sleep 0.1; done; echo cut; sleep 300`))
+	docker(t, "kill", gate)
+	res := finish(t, id)
+	wantError(t, res, api.CodeGateUnavailable)
+	if res.Error != nil && !res.Error.Retryable {
+		t.Error("gate_unavailable is not marked retryable")
+	}
+	gone(t, id, 10*time.Second)
+
+	// Without a gate nothing starts.
+	for e, err := range st.Execute(t.Context(), bash("strict", "echo never")) {
+		var problem *api.Problem
+		switch {
+		case errors.As(err, &problem) && problem.Code == api.CodeGateUnavailable:
+		case err != nil:
+			t.Errorf("without a gate: %v, want gate_unavailable", err)
+		case e.Result != nil:
+			wantError(t, *e.Result, api.CodeGateUnavailable)
+		case e.Type == api.EventOutput:
+			t.Error("a run started without a gate")
+		}
+	}
+
+	docker(t, "start", gate)
+	ready(t)
+	if out, _ := output(t, "strict", `curl -fsS https://docs.example/`); !strings.Contains(out, "allows") {
+		t.Errorf("the run after the gate came back printed %q", out)
+	}
+}
+
+// TestExecutorKilledInMidRun also makes a container and a network of another
+// stack, which the sweep must not touch.
+func TestExecutorKilledInMidRun(t *testing.T) {
+	const other = "sallyport-test-other"
+	foreign := docker(t, "run", "-d", "--label", "org.sallyport.stack="+other, "--label", "org.sallyport.role=sandbox", "--label", "org.sallyport.run=x",
+		"--entrypoint", "sleep", "sallyport/agent:dev", "300")
+	foreignNet := docker(t, "network", "create", "--internal", "--label", "org.sallyport.stack="+other, "--label", "org.sallyport.role=network", other)
+	t.Cleanup(func() { docker(t, "rm", "-f", foreign); docker(t, "network", "rm", foreignNet) })
+
+	id := begin(t, bash("strict", `echo started; sleep 300`))
+	executor := container(t, "executor", "")
+	before := cells(t)
+	docker(t, "kill", "-s", "KILL", executor)
+	docker(t, "start", executor)
+	ready(t)
+	gone(t, id, 10*time.Second)
+	after := cells(t)
+	for cell := range before {
+		if after[cell] {
+			t.Errorf("the cell %s of the killed executor is still there", cell)
+		}
+	}
+	wantError(t, finish(t, id), api.CodeLost)
+	if got := docker(t, "inspect", "-f", "{{.State.Running}}", foreign); got != "true" {
+		t.Errorf("another stack's container runs: %s", got)
+	}
+	docker(t, "network", "inspect", foreignNet)
+	output(t, "strict", "echo fine")
+}
+
+// cells are the networks of this stack's cells, by their ID on the engine.
+func cells(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, id := range strings.Fields(docker(t, "network", "ls", "-q", "--filter", "label=org.sallyport.stack="+stackName, "--filter", "label=org.sallyport.cell")) {
+		all[id] = true
+	}
+	return all
+}
+
+func TestGateDoesNotStartOnABadAllowlist(t *testing.T) {
+	good, err := os.ReadFile("../allowlist.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ content, says string }{
+		"empty":       {"", "empty"},
+		"malformed":   {"version: 1\npolicies: [\n", "allowlist.yaml:"},
+		"unknown-key": {"version: 1\npolicys: {}\n", "allowlist.yaml:2"},
+		"star":        {"version: 1\npolicies:\n  strict:\n    allow:\n      - \"*.com\"\n", "allowlist.yaml:5"},
+		"control":     {string(good), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(st.work, "bad", name, "allowlist.yaml")
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(c.content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			wantGateExit(t, []string{"-v", file + ":/etc/sallyport/allowlist.yaml:ro"}, c.says)
+		})
+	}
+	t.Run("missing", func(t *testing.T) { wantGateExit(t, nil, "allowlist.yaml") })
+}
+
+// wantGateExit starts a gate of its own and wants it to end by itself with an
+// error that says so, or, where says is empty, to go on running.
+func wantGateExit(t *testing.T, options []string, says string) {
+	t.Helper()
+	args := append([]string{"create", "--network", "none"}, options...)
+	id := docker(t, append(args, "sallyport/gate:dev")...)
+	defer docker(t, "rm", "-f", id)
+	docker(t, "start", id)
+	time.Sleep(time.Second)
+	state := docker(t, "inspect", "-f", "{{.State.Running}} {{.State.ExitCode}}", id)
+	logs, err := exec.Command("docker", "logs", id).CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if says == "" {
+		if state != "true 0" {
+			t.Errorf("control: with the good file the gate is %q:\n%s", state, logs)
+		}
+		return
+	}
+	if strings.HasPrefix(state, "true") || state == "false 0" || !strings.Contains(string(logs), says) {
+		t.Errorf("the gate is %q and said %q, want an exit with an error and %q", state, logs, says)
+	}
+}
