@@ -167,17 +167,37 @@ func TestOutputTooLarge(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	h := start(t)
-	h.backend.set(func(b *processBackend) { b.oom = true })
-	res := h.post(command("kill -9 $$"))
-	wantCode(t, res, api.CodeMemory)
-	if res.Error.Details["memoryLimitBytes"] != float64(2<<30) || res.StopReason != "error_sandbox" {
-		t.Errorf("error = %+v, stop reason %s", res.Error, res.StopReason)
+	for _, tt := range []struct {
+		name   string
+		cgroup string // what the kernel counts
+		engine bool   // what the engine says
+		script string
+		want   api.Code // empty for success
+	}{
+		{"the kernel says so", "oom_kill_disable 0\nunder_oom 0\noom_kill 2", false, "kill -9 $$", api.CodeMemory},
+		{"the kernel says so of a child", "low 0\noom 3\noom_kill 1\noom_group_kill 0", false, "exit 2", api.CodeMemory},
+		{"the kernel says no", "oom_kill 0", true, "kill -9 $$", api.CodeCommandFailed},
+		{"only the engine says so", "", true, "kill -9 $$", api.CodeMemory},
+		{"nobody says so", "", false, "kill -9 $$", api.CodeCommandFailed},
+		{"the agent went on", "oom_kill 1", true, "echo fine", ""},
+	} {
+		h.backend.set(func(b *processBackend) { b.cgroup, b.oom = tt.cgroup, tt.engine })
+		res := h.post(command(tt.script))
+		if tt.want == "" {
+			if !res.Success {
+				t.Errorf("%s: %v", tt.name, res.Error)
+			}
+			continue
+		}
+		if res.Error == nil || res.Error.Code != tt.want {
+			t.Errorf("%s: error = %v, want %s", tt.name, res.Error, tt.want)
+			continue
+		}
+		if tt.want == api.CodeMemory && (res.Error.Details["memoryLimitBytes"] != float64(2<<30) || res.StopReason != "error_sandbox") {
+			t.Errorf("%s: error = %+v, stop reason %s", tt.name, res.Error, res.StopReason)
+		}
 	}
-	if res = h.post(command("echo a child died, the agent went on")); !res.Success {
-		t.Errorf("an agent that ended well: %+v", res.Error)
-	}
-	h.backend.set(func(b *processBackend) { b.oom = false })
-	wantCode(t, h.post(command("kill -9 $$")), api.CodeCommandFailed)
+	h.wantClean()
 }
 
 func TestSandboxLost(t *testing.T) {

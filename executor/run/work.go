@@ -41,7 +41,7 @@ func (x *execution) work(ctx context.Context, sandbox backend.Sandbox, dir strin
 		x.stop(ctx, sandbox, session, ended)
 	}
 	j.finish()
-	failure = x.judge(ctx, sandbox, j)
+	failure = x.judge(ctx, sandbox, session, j)
 	if failure != nil && failure == j.outcome.Err {
 		j.addStderr(failure)
 	}
@@ -84,8 +84,8 @@ func (x *execution) stop(ctx context.Context, sandbox backend.Sandbox, session *
 }
 
 // judge says whether the run failed, and of what: the executor's own reasons
-// first, then the engine's word, then PID 1's, then the agent's.
-func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, j *job) *api.Error {
+// first, then the kernel's and the engine's word, then PID 1's, then the agent's.
+func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, session *entrypoint.Session, j *job) *api.Error {
 	if ctx.Err() != nil {
 		return x.cause(ctx, nil)
 	}
@@ -97,9 +97,11 @@ func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, j *job) 
 		}
 	}
 	gone := j.err != nil
-	if gone || j.exit.Code != 0 || j.exit.Signal != "" {
-		if failure := x.engineVerdict(sandbox, gone, j.exit); failure != nil {
-			return failure
+	if (gone || j.exit.Code != 0 || j.exit.Signal != "") && x.ranOutOfMemory(sandbox, session, gone) {
+		return &api.Error{
+			Code:    api.CodeMemory,
+			Message: "the sandbox ran out of memory",
+			Details: map[string]any{"memoryLimitBytes": x.plan.Limits.MemoryBytes},
 		}
 	}
 	if gone {
@@ -109,34 +111,6 @@ func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, j *job) 
 		return startFailed("start the agent", errors.New(x.Redactor.String(j.exit.Error)))
 	}
 	return j.outcome.Err
-}
-
-// engineVerdict asks the engine whether memory ran out. It may learn that only
-// some time after PID 1 saw a process die.
-func (x *execution) engineVerdict(sandbox backend.Sandbox, gone bool, exit entrypoint.Exit) *api.Error {
-	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
-	defer cancel()
-	tries := 1
-	if gone || exit.Signal == "KILL" || exit.Code == 128+9 {
-		tries = 5
-	}
-	for ; tries > 0; tries-- {
-		killed, err := sandbox.OOMKilled(ctx)
-		if err != nil {
-			x.log.Warn("the engine does not say whether memory ran out", "sandbox", sandbox.ID(), "error", err)
-		}
-		if killed {
-			return &api.Error{
-				Code:    api.CodeMemory,
-				Message: "the sandbox ran out of memory",
-				Details: map[string]any{"memoryLimitBytes": x.plan.Limits.MemoryBytes},
-			}
-		}
-		if tries > 1 {
-			time.Sleep(100 * time.Millisecond)
-		}
-	}
-	return nil
 }
 
 // addStderr puts the end of the agent's standard error beside its failure.
