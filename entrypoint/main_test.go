@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,16 @@ func TestJobHasNothingElse(t *testing.T) {
 	}
 	if lines[4] == "1000" {
 		t.Error("PID 1 would be ended first when memory is short")
+	}
+}
+
+// TestThreadsAreThere: a thread that PID 1 needs when no process can be made any
+// more would be its end.
+func TestThreadsAreThere(t *testing.T) {
+	s := session(t)
+	got := do(t, s, shell(workspace(t), `sed -n 's/^Threads:\t//p' /proc/1/status`), "")
+	if n, err := strconv.Atoi(strings.TrimSpace(got.out)); err != nil || n < spareThreads {
+		t.Errorf("PID 1 has %q threads, want %d", got.out, spareThreads)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"runtime"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +27,7 @@ func takeOver() (*processes, error) {
 		return nil, err
 	}
 	unix.Umask(0o022)
+	startThreads()
 	ignoreSignals()
 	if os.Getpid() == 1 {
 		if err := shieldFaults(); err != nil {
@@ -36,6 +39,36 @@ func takeOver() (*processes, error) {
 		}
 	}
 	return newProcesses(oom), nil
+}
+
+const (
+	// maxProcs bounds how many threads run Go code at a time; PID 1 only carries
+	// bytes.
+	maxProcs = 2
+	// spareThreads is more than ever block at a time: on standard input and output,
+	// on an artifact, in the runtime's own work.
+	spareThreads = 12
+)
+
+// startThreads makes the runtime start all the threads it will need. It keeps
+// them; were it to want another one while a fork bomb has used up the sandbox's
+// processes, it would end PID 1.
+func startThreads() {
+	runtime.GOMAXPROCS(min(maxProcs, runtime.GOMAXPROCS(0)))
+	var up, down sync.WaitGroup
+	release := make(chan struct{})
+	for range spareThreads {
+		up.Add(1)
+		down.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			up.Done()
+			<-release
+		})
+	}
+	up.Wait()
+	close(release)
+	down.Wait()
 }
 
 // closeOnExec keeps descriptors that this process was started with from its

@@ -26,7 +26,7 @@ type Self struct {
 	NoNewPrivs bool   `json:"noNewPrivs"`
 	// Seccomp is the kernel's mode: 2 means a filter.
 	Seccomp int `json:"seccomp"`
-	// FDs are the open descriptors but the one that lists them and the runtime's own.
+	// FDs are the descriptors that the process was started with.
 	FDs []int `json:"fds"`
 	// EnvNames are the names in the environment, sorted.
 	EnvNames []string `json:"envNames"`
@@ -99,18 +99,13 @@ func (s *Self) readStatus() {
 	}
 }
 
-// descriptors asks for each number whether it is open. The runtime's poller and
-// its wake-up are our own.
+// descriptors asks for each number whether it is open. Those that would not have
+// outlived the start of this program are its own.
 func descriptors() []int {
-	var found []int
+	found := []int{}
 	for fd := range 1024 {
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
-			continue
-		}
-		target, _ := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-		if !strings.HasPrefix(target, "anon_inode:[event") && !strings.HasPrefix(target, "socket:") {
-			found = append(found, fd)
-		} else if fd < 3 {
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err == nil && flags&unix.FD_CLOEXEC == 0 {
 			found = append(found, fd)
 		}
 	}
