@@ -194,9 +194,44 @@ func TestReadStatus(t *testing.T) {
 			t.Errorf("the process %q has a state", bad)
 		}
 	}
-	for in, want := range map[string]float64{"2048 kB": 2, "12.5MiB": 12.5, "1GiB": 1024} {
-		if got, err := mebibytes(in); err != nil || got != want {
-			t.Errorf("%q is %v MiB, %v; want %v", in, got, err, want)
+	if got, err := mebibytes("2560 kB"); err != nil || got != 2.5 {
+		t.Errorf("2560 kB are %v MiB, %v; want 2.5", got, err)
+	}
+	if _, err := mebibytes(""); err == nil {
+		t.Error("no amount of memory is read as one")
+	}
+}
+
+func TestCharged(t *testing.T) {
+	root := t.TempDir()
+	for name, content := range map[string]string{
+		"memory/docker/a/memory.usage_in_bytes": "5242880\n",
+		"memory/docker/a/memory.stat":           "inactive_file 9\ntotal_inactive_file 1048576\n",
+		"docker/a/memory.current":               "3145728\n",
+		"docker/a/memory.stat":                  "anon 4096\ninactive_file 1048576\n",
+		"docker/b/memory.current":               "3145728\n",
+		"docker/b/memory.stat":                  "anon 4096\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for groups, want := range map[string]float64{
+		"13:pids:/docker/a\n4:memory:/docker/a\n0::/docker/a\n": 4, // version 1, and both together
+		"0::/docker/a\n4:memory:/docker/a\n":                    4,
+		"0::/docker/a\n":                                        2, // version 2
+	} {
+		if got, err := charged(root, groups); err != nil || got != want {
+			t.Errorf("the groups %q are charged %v MiB, %v; want %v", groups, got, err, want)
+		}
+	}
+	for _, groups := range []string{"", "0::/docker/b\n", "0::/docker/c\n", "memory\n"} {
+		if got, err := charged(root, groups); err == nil {
+			t.Errorf("the groups %q are charged %v MiB", groups, got)
 		}
 	}
 }

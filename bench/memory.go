@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
-
-	"github.com/docker/go-units"
 )
 
 // memory measures the stack's processes beside the API's peer, which does nothing.
@@ -70,12 +69,11 @@ func footprintOf(ctx context.Context, id string) (f footprint, err error) {
 	if f.shim, err = mebibytes(shim["VmRSS"]); err != nil {
 		return f, fmt.Errorf("read the memory of process %s: %w", status["PPid"], err)
 	}
-	usage, err := docker(ctx, "stats", "--no-stream", "--format", "{{.MemUsage}}", id)
+	groups, err := os.ReadFile("/proc/" + pid + "/cgroup")
 	if err != nil {
-		return f, err
+		return f, fmt.Errorf("read the control groups of process %s: %w", pid, err)
 	}
-	used, _, _ := strings.Cut(usage, " / ")
-	f.cgroup, err = mebibytes(used)
+	f.cgroup, err = charged("/sys/fs/cgroup", string(groups))
 	return f, err
 }
 
@@ -88,17 +86,56 @@ func readStatus(pid string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the state of a process, which takes the engine's own host: %w", err)
 	}
-	fields := map[string]string{}
-	for line := range strings.Lines(string(data)) {
-		name, value, _ := strings.Cut(line, ":")
-		fields[name] = strings.TrimSpace(value)
-	}
-	return fields, nil
+	return fields(string(data), ":"), nil
 }
 
-// mebibytes reads an amount of memory such as "1234 kB" or "12.5MiB", both of
-// which count in powers of 1024.
+// charged reads what the kernel charges to the memory group among groups, which is
+// the content of /proc/PID/cgroup, without the page cache that is not in use; in MiB.
+// Its own reading, because docker stats shows 0 for some engines and kernels.
+func charged(root, groups string) (float64, error) {
+	dir, usage, cache := "", "memory.current", "inactive_file"
+	for line := range strings.Lines(groups) {
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(part) != 3:
+			return 0, fmt.Errorf("read the control groups: %q is not one", line)
+		case part[1] == "memory": // version 1, which has memory.current nowhere
+			dir, usage, cache = filepath.Join(root, "memory", part[2]), "memory.usage_in_bytes", "total_inactive_file"
+		case part[0] == "0" && dir == "":
+			dir = filepath.Join(root, part[2])
+		}
+	}
+	used, err := os.ReadFile(filepath.Join(dir, usage))
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of a control group: %w", err)
+	}
+	stat, err := os.ReadFile(filepath.Join(dir, "memory.stat"))
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of a control group: %w", err)
+	}
+	total, err := strconv.ParseInt(strings.TrimSpace(string(used)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of a control group: %w", err)
+	}
+	unused, err := strconv.ParseInt(fields(string(stat), " ")[cache], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the page cache of a control group: %w", err)
+	}
+	return float64(total-unused) / (1 << 20), nil
+}
+
+// fields reads lines of a name, a separator and a value.
+func fields(text, separator string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(line, separator)
+		all[name] = strings.TrimSpace(value)
+	}
+	return all
+}
+
+// mebibytes reads an amount of memory as /proc writes it, such as "1234 kB".
 func mebibytes(s string) (float64, error) {
-	n, err := units.RAMInBytes(s)
-	return float64(n) / (1 << 20), err
+	n, err := strconv.ParseInt(strings.TrimSuffix(s, " kB"), 10, 64)
+	return float64(n) / 1024, err
 }
