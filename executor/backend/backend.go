@@ -101,7 +101,7 @@ type Cells interface {
 // namespace, to see what reaches the host: part of the proof of the boundary,
 // never of a run.
 type OnHost struct {
-	Run   string // identifier of the proof
+	Run   string // identifies the program; part of its name
 	Image string // an image with the entrypoint
 	// UID and GID are those of the agent; never 0.
 	UID, GID int

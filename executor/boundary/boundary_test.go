@@ -109,12 +109,7 @@ type leaky struct {
 
 func (l *leaky) Acquire(ctx context.Context) (backend.Cell, error) {
 	s := l.stack
-	l.mu.Lock()
-	prefix := netip.PrefixFrom(l.next, 28)
-	for range 16 {
-		l.next = l.next.Next()
-	}
-	l.mu.Unlock()
+	prefix := l.subnet()
 	cell := backend.Cell{ID: "leaky-" + strings.ReplaceAll(prefix.Addr().String(), ".", "-"), Prefix: prefix}
 	cell.Gate = prefix.Addr().Next().Next()
 	cell.Sandbox = cell.Gate.Next()
@@ -129,6 +124,9 @@ func (l *leaky) Acquire(ctx context.Context) (backend.Cell, error) {
 		Internal: true, Labels: labels, Options: options,
 		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: prefix.String()}}},
 	}); err != nil {
+		if strings.Contains(err.Error(), "overlaps") { // with another process of these tests
+			return l.Acquire(ctx)
+		}
 		return cell, err
 	}
 	gates := s.Containers(docker.RoleGate)
@@ -157,6 +155,16 @@ func (l *leaky) Acquire(ctx context.Context) (backend.Cell, error) {
 		}
 	}
 	return cell, s.API.ContainerStart(ctx, created.ID, container.StartOptions{})
+}
+
+func (l *leaky) subnet() netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	prefix := netip.PrefixFrom(l.next, 28)
+	for range 16 {
+		l.next = l.next.Next()
+	}
+	return prefix
 }
 
 func (l *leaky) Put(backend.Cell)     {} // the stack's end sweeps them

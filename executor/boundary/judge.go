@@ -172,7 +172,6 @@ type findings struct {
 type tally struct {
 	index, count int
 	slowest      int64
-	last         string
 }
 
 func (f *findings) add(one api.BoundaryFinding) { f.list = append(f.list, one) }

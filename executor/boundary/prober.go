@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
+	"strings"
 
 	"sallyport/entrypoint"
 	"sallyport/entrypoint/probe"
@@ -37,6 +39,51 @@ func probeInSandbox(ctx context.Context, session *entrypoint.Session, attempts [
 		}
 		return errors.Join(err, failed)
 	})
+}
+
+// probeOnHost makes attempts from the host's network.
+func (r *rig) probeOnHost(ctx context.Context, name string, attempts []attempt) (map[string]probe.Result, error) {
+	prober, err := r.hostProgram(ctx, name, "probe")
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { prober.Stdin().Close() })() // it then ends
+	return collect(attempts, func(request []byte, out io.Writer) error {
+		if _, err := prober.Stdin().Write(request); err != nil {
+			return err
+		}
+		_, err := io.Copy(out, prober.Stdout())
+		return err
+	})
+}
+
+// forgetVanished takes the controls away for addresses that the host had when its
+// canary looked and has no more: an engine's networks come and go.
+func (r *rig) forgetVanished(ctx context.Context, p *plan, hits []probe.CanaryHit) error {
+	silent := func(a attempt) bool { return !reported(hits, a.probe.ID) }
+	if !slices.ContainsFunc(p.onHost, silent) {
+		return nil
+	}
+	now, err := r.probeOnHost(ctx, "facts", facts)
+	if err != nil {
+		return err
+	}
+	self := now[facts[0].probe.ID].Self
+	if self == nil {
+		return errors.New("the prober on the host tells nothing of itself")
+	}
+	present := make(map[netip.Addr]bool)
+	for _, a := range self.Addresses {
+		_, address, _ := strings.Cut(a, "=")
+		if prefix, err := netip.ParsePrefix(address); err == nil {
+			present[prefix.Addr()] = true
+		}
+	}
+	p.onHost = slices.DeleteFunc(p.onHost, func(a attempt) bool {
+		target, err := netip.ParseAddrPort(a.probe.Address)
+		return err == nil && silent(a) && !present[target.Addr()]
+	})
+	return nil
 }
 
 // collect has a prober make attempts, as many at a time as it takes, and returns

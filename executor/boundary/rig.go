@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sallyport/entrypoint"
-	"sallyport/entrypoint/probe"
 	"sallyport/executor/backend"
 	"sallyport/firewall"
 	"sallyport/gate/control"
@@ -85,7 +83,7 @@ func (r *rig) build(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		var err error
-		r.onHostSandbox, err = r.hostProgram(ctx, "canary")
+		r.onHostSandbox, err = r.hostProgram(ctx, "canary", "canary")
 		if err != nil {
 			return err
 		}
@@ -141,9 +139,9 @@ func (r *rig) sandbox(ctx context.Context, cell backend.Cell, name string) (*ent
 }
 
 // hostProgram starts a program of the entrypoint on the host's network.
-func (r *rig) hostProgram(ctx context.Context, args ...string) (backend.Sandbox, error) {
+func (r *rig) hostProgram(ctx context.Context, name string, args ...string) (backend.Sandbox, error) {
 	started, err := r.Backend.StartOnHost(ctx, backend.OnHost{
-		Run: "boundary-" + r.nonce, Image: r.Image, UID: r.UID, GID: r.GID, Args: args,
+		Run: r.run(name), Image: r.Image, UID: r.UID, GID: r.GID, Args: args,
 	})
 	if err != nil {
 		return nil, err
@@ -164,7 +162,7 @@ func (r *rig) observe(ctx context.Context) (*observation, error) {
 	saw := &observation{plan: p, herePrefix: r.here.cell.Prefix}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		saw.fromHost, err = r.probeOnHost(groupCtx, p.onHost)
+		saw.fromHost, err = r.probeOnHost(groupCtx, "control", p.onHost)
 		return err
 	})
 	group.Go(func() (err error) {
@@ -192,6 +190,9 @@ func (r *rig) observe(ctx context.Context) (*observation, error) {
 	if saw.hostHits, err = r.onHost.end(ctx); err != nil {
 		return nil, fmt.Errorf("canary on the host: %w", err)
 	}
+	if err := r.forgetVanished(ctx, p, saw.hostHits); err != nil {
+		return nil, err
+	}
 	if saw.cellHits, err = r.there.canary.end(ctx); err != nil {
 		return nil, fmt.Errorf("canary in the other cell: %w", err)
 	}
@@ -202,21 +203,6 @@ func (r *rig) observe(ctx context.Context) (*observation, error) {
 	}
 	saw.hereReceipt, saw.thereReceipt = r.here.receipt, r.there.receipt
 	return saw, nil
-}
-
-func (r *rig) probeOnHost(ctx context.Context, attempts []attempt) (map[string]probe.Result, error) {
-	prober, err := r.hostProgram(ctx, "probe")
-	if err != nil {
-		return nil, err
-	}
-	defer context.AfterFunc(ctx, func() { prober.Stdin().Close() })() // it then ends
-	return collect(attempts, func(request []byte, out io.Writer) error {
-		if _, err := prober.Stdin().Write(request); err != nil {
-			return err
-		}
-		_, err := io.Copy(out, prober.Stdout())
-		return err
-	})
 }
 
 func (r *rig) release(ctx context.Context, s *side) error {

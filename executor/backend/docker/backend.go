@@ -79,31 +79,31 @@ func (e *Engine) launch(
 	ctx context.Context, name string, config *container.Config, host *container.HostConfig,
 ) (_ *sandbox, err error) {
 	began := time.Now()
-	created, err := e.api.ContainerCreate(ctx, config, host, nil, nil, name)
+	id, err := e.create(ctx, name, config, host, nil)
 	if err != nil {
 		return nil, fmt.Errorf("docker: create %s: %w", name, err)
 	}
 	defer func() {
 		if err != nil {
-			ctx, cancel := cleanup(ctx)
+			ctx, cancel := steady(ctx)
 			defer cancel()
-			err = errors.Join(err, e.removeContainer(ctx, created.ID))
+			err = errors.Join(err, e.removeContainer(ctx, id))
 		}
 	}()
 	createdAt := time.Now()
-	streams, err := e.api.ContainerAttach(ctx, created.ID, container.AttachOptions{
+	streams, err := e.api.ContainerAttach(ctx, id, container.AttachOptions{
 		Stream: true, Stdin: true, Stdout: true, Stderr: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("docker: attach to %s: %w", name, err)
 	}
 	attachedAt := time.Now()
-	s := newSandbox(e, created.ID, streams)
-	if err := e.api.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
+	s := newSandbox(e, id, streams)
+	if err := e.api.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
 		s.detach()
 		return nil, fmt.Errorf("docker: start %s: %w", name, err)
 	}
-	e.log.Debug("sandbox started", "name", name, "container", created.ID,
+	e.log.Debug("sandbox started", "name", name, "container", id,
 		"create_ms", createdAt.Sub(began).Milliseconds(),
 		"attach_ms", attachedAt.Sub(createdAt).Milliseconds(),
 		"start_ms", time.Since(attachedAt).Milliseconds())

@@ -304,6 +304,37 @@ func TestExecutorDies(t *testing.T) {
 	}
 }
 
+// TestGivenUpStart gives up at every stage: nothing may be left of it.
+func TestGivenUpStart(t *testing.T) {
+	s := dockertest.New(t)
+	s.EchoGate()
+	cells := s.Cells(0)
+	cell := acquire(t, cells)
+	b := s.Backend()
+	for patience := time.Duration(0); patience < 200*time.Millisecond; patience += 10 * time.Millisecond {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if sandbox, err := b.Start(ctx, s.Spec(cell)); err == nil {
+			sandbox.Remove(ctx)
+		}
+		if another, err := cells.Acquire(ctx); err == nil {
+			cells.Discard(another)
+		}
+		cancel()
+	}
+	if left := s.Containers(docker.RoleSandbox); len(left) != 0 {
+		t.Errorf("sandboxes left: %v", left)
+	}
+	if err := cells.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left := s.Containers(docker.RoleCell); len(left) != 0 {
+		t.Errorf("keepers left: %v", left)
+	}
+	if left := s.Networks(); len(left) != 0 {
+		t.Errorf("networks left: %v", left)
+	}
+}
+
 func TestStartRefuses(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()

@@ -110,12 +110,33 @@ func (e *Engine) makeCell(ctx context.Context, prefix netip.Prefix, gate, image 
 	}}
 	defer func() {
 		if err != nil {
-			ctx, cancel := cleanup(ctx)
+			ctx, cancel := steady(ctx)
 			defer cancel()
 			err = errors.Join(err, e.removeCell(ctx, made))
 		}
 	}()
 	name := e.stack + "-cell-" + made.ID
+	if made.network, err = e.createNetwork(ctx, name, made.ID, prefix); err != nil {
+		return nil, err
+	}
+	var wait sync.WaitGroup
+	var connected, sealed error
+	wait.Go(func() { connected = e.connectGate(ctx, name, made) })
+	wait.Go(func() { made.Holder, sealed = e.startKeeper(ctx, name, made, image) })
+	wait.Wait()
+	if err := errors.Join(connected, sealed); err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// createNetwork creates the network of a cell and returns its ID.
+func (e *Engine) createNetwork(ctx context.Context, name, cell string, prefix netip.Prefix) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	ctx, cancel := steady(ctx)
+	defer cancel()
 	no := false
 	created, err := e.api.NetworkCreate(ctx, name, network.CreateOptions{
 		Driver: "bridge", Internal: true, EnableIPv6: &no,
@@ -126,32 +147,26 @@ func (e *Engine) makeCell(ctx context.Context, prefix netip.Prefix, gate, image 
 			"com.docker.network.bridge.inhibit_ipv4":      "true",
 			"com.docker.network.bridge.gateway_mode_ipv4": "isolated",
 		},
-		Labels: e.labels(RoleNetwork, made.ID, ""),
+		Labels: e.labels(RoleNetwork, cell, ""),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("create network %s (%s): %w", name, prefix, taken(err))
+		return "", fmt.Errorf("create network %s (%s): %w", name, prefix, taken(err))
 	}
-	made.network = created.ID
+	return created.ID, nil
+}
 
-	var wait sync.WaitGroup
-	var connected, sealed error
-	wait.Go(func() {
-		connected = e.api.NetworkConnect(ctx, made.network, gate, &network.EndpointSettings{
-			IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: made.Gate.String()},
-			GwPriority: -1, // never the gate's way to the world
-		})
-		if connected != nil {
-			connected = fmt.Errorf("connect the gate to %s: %w", name, taken(connected))
-		}
+// connectGate gives the gate its address in a cell.
+func (e *Engine) connectGate(ctx context.Context, name string, c *cell) error {
+	ctx, cancel := steady(ctx)
+	defer cancel()
+	err := e.api.NetworkConnect(ctx, c.network, c.gate, &network.EndpointSettings{
+		IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: c.Gate.String()},
+		GwPriority: -1, // never the gate's way to the world
 	})
-	wait.Go(func() {
-		made.Holder, sealed = e.startKeeper(ctx, name, made, image)
-	})
-	wait.Wait()
-	if err := errors.Join(connected, sealed); err != nil {
-		return nil, err
+	if err != nil {
+		return fmt.Errorf("connect the gate to %s: %w", name, taken(err))
 	}
-	return made, nil
+	return nil
 }
 
 // taken marks the engine's refusal of a subnet or an address that is in use. The

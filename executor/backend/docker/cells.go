@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"sallyport/executor/backend"
 )
 
@@ -174,10 +176,16 @@ func (c *Cells) Close(ctx context.Context) error {
 	}
 	c.made, c.trash, c.ready = make(map[string]*cell), nil, nil
 	c.mu.Unlock()
-	var errs []error
-	for _, known := range all {
-		errs = append(errs, c.unmake(ctx, known))
+	errs := make([]error, len(all))
+	var group errgroup.Group
+	group.SetLimit(removals)
+	for i, known := range all {
+		group.Go(func() error {
+			errs[i] = c.unmake(ctx, known)
+			return nil
+		})
 	}
+	group.Wait()
 	return errors.Join(errs...)
 }
 
@@ -261,7 +269,7 @@ func (c *Cells) keep(ctx context.Context, made *cell) error {
 // unmake takes a cell apart. What fails is left for the next try, or for the sweep
 // of the next boot.
 func (c *Cells) unmake(ctx context.Context, bad *cell) error {
-	ctx, cancel := cleanup(ctx)
+	ctx, cancel := steady(ctx)
 	defer cancel()
 	if err := c.engine.removeCell(ctx, bad); err != nil {
 		c.mu.Lock()

@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"sync"
@@ -211,10 +212,13 @@ func TestKeeperThatFails(t *testing.T) {
 func TestPoolIsUsedUp(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()
-	// Two subnets at the far end of the tests' part, of which a stranger has one.
-	pool := netip.MustParsePrefix("172.30.255.224/27")
+	// Two subnets somewhere in the far part of the tests' pool, of which a stranger
+	// has one.
+	third := byte(200 + rand.IntN(40))
+	pool := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, third, 0}), 27)
+	near, far := netip.PrefixFrom(pool.Addr(), 28), netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, third, 16}), 28)
 	stranger, err := s.API.NetworkCreate(t.Context(), s.Name+"-stranger", network.CreateOptions{
-		Labels: s.Labels("stranger"), Internal: true, IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: "172.30.255.224/28"}}},
+		Labels: s.Labels("stranger"), Internal: true, IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: near.String()}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -225,16 +229,16 @@ func TestPoolIsUsedUp(t *testing.T) {
 	}
 	defer cells.Close(context.Background())
 	cell := acquire(t, cells)
-	if cell.Prefix != netip.MustParsePrefix("172.30.255.240/28") {
+	if cell.Prefix != far {
 		t.Errorf("cell at %s", cell.Prefix)
 	}
-	if _, err := cells.Acquire(t.Context()); err == nil || !strings.Contains(err.Error(), "no free /28 is left in the pool 172.30.255.224/27") {
+	if _, err := cells.Acquire(t.Context()); err == nil || !strings.Contains(err.Error(), "no free /28 is left in the pool "+pool.String()) {
 		t.Errorf("error %v", err)
 	}
 	if err := s.API.NetworkRemove(t.Context(), stranger.ID); err != nil {
 		t.Fatal(err)
 	}
-	if cell := acquire(t, cells); cell.Prefix != netip.MustParsePrefix("172.30.255.224/28") {
+	if cell := acquire(t, cells); cell.Prefix != near {
 		t.Errorf("cell at %s", cell.Prefix)
 	}
 }

@@ -30,6 +30,8 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
 )
@@ -51,9 +53,8 @@ const (
 	RoleNetwork = "network"
 )
 
-// cleanupTimeout bounds every removal. Removals go on when their caller's context
-// has ended: what they remove must not outlive a cancelled run.
-const cleanupTimeout = 30 * time.Second
+// steadyTimeout bounds what is not given up with its caller's context; see steady.
+const steadyTimeout = 30 * time.Second
 
 // Config is what Open needs. All fields are required.
 type Config struct {
@@ -117,7 +118,22 @@ func (e *Engine) labels(role, cell, run string) map[string]string {
 	return map[string]string{LabelStack: e.stack, LabelRole: role, LabelCell: cell, LabelRun: run}
 }
 
-// cleanup is the context of a removal: it outlives ctx, but not cleanupTimeout.
-func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+// steady is the context of a call that must not be given up half done: it outlives
+// ctx, but not steadyTimeout. A removal must not end with the run that is cancelled;
+// and a creation that is given up may still come about, with nobody to remove it.
+func steady(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), steadyTimeout)
+}
+
+// create creates a container. It is not given up with ctx, but not begun after it.
+func (e *Engine) create(
+	ctx context.Context, name string, config *container.Config, host *container.HostConfig, endpoints *network.NetworkingConfig,
+) (id string, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	ctx, cancel := steady(ctx)
+	defer cancel()
+	created, err := e.api.ContainerCreate(ctx, config, host, endpoints, nil, name)
+	return created.ID, err
 }

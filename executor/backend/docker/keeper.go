@@ -33,16 +33,16 @@ func (e *Engine) startKeeper(ctx context.Context, network string, c *cell, image
 		return "", err
 	}
 	config, host, endpoints := e.keeper(network, c, img.ID, img.Config.Env)
-	created, err := e.api.ContainerCreate(ctx, config, host, endpoints, nil, network)
+	id, err := e.create(ctx, network, config, host, endpoints)
 	if err != nil {
 		return "", fmt.Errorf("create the keeper of %s: %w", network, taken(err))
 	}
-	if err := e.awaitKeeper(ctx, created.ID); err != nil {
-		ctx, cancel := cleanup(ctx)
+	if err := e.awaitKeeper(ctx, id); err != nil {
+		ctx, cancel := steady(ctx)
 		defer cancel()
-		return "", errors.Join(fmt.Errorf("keeper of %s: %w", network, err), e.removeContainer(ctx, created.ID))
+		return "", errors.Join(fmt.Errorf("keeper of %s: %w", network, err), e.removeContainer(ctx, id))
 	}
-	return created.ID, nil
+	return id, nil
 }
 
 // keeper is the configuration of a keeper. It starts as root, because an engine

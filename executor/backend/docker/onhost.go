@@ -45,7 +45,7 @@ func (b *Backend) StartOnHost(ctx context.Context, o backend.OnHost) (backend.Sa
 	for volume := range img.Config.Volumes {
 		host.Tmpfs[volume] = tmpfsOptions(onHostLimits.TmpBytes, "mode=1777")
 	}
-	return b.engine.launch(ctx, b.engine.stack+"-canary-"+o.Run+"-"+o.Args[0], config, host)
+	return b.engine.launch(ctx, b.engine.stack+"-canary-"+o.Run, config, host)
 }
 
 // config is the part of a container's configuration that sandboxes and canaries

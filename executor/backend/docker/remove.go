@@ -9,6 +9,9 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
+// removals is how many removals the engine is asked for at once.
+const removals = 4
+
 // removeContainer kills a container if it runs and removes it with its anonymous
 // volumes. One that is gone, or that somebody else is removing, is no error.
 func (e *Engine) removeContainer(ctx context.Context, id string) error {

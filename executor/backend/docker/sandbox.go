@@ -144,7 +144,7 @@ func (s *sandbox) state(ctx context.Context) (*container.State, error) {
 // Remove implements backend.Sandbox. It goes on, within its own time limit, when
 // ctx has ended.
 func (s *sandbox) Remove(ctx context.Context) error {
-	ctx, cancel := cleanup(ctx)
+	ctx, cancel := steady(ctx)
 	defer cancel()
 	err := s.engine.removeContainer(ctx, s.id)
 	s.detach()

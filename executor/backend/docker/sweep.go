@@ -52,7 +52,7 @@ func (e *Engine) sweepContainers(ctx context.Context, role string) (int, error) 
 	}
 	removed := make([]error, len(found))
 	var group errgroup.Group
-	group.SetLimit(4) // the engine does no more at once
+	group.SetLimit(removals)
 	for i, c := range found {
 		group.Go(func() error {
 			removed[i] = e.removeContainer(ctx, c.ID)

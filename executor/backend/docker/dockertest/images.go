@@ -11,6 +11,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/build"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
 )
@@ -29,9 +32,9 @@ const AgentUID = 10001
 // images are those of this process, set by Main.
 var images struct{ agent, cell string }
 
-// Main makes the images, runs the tests and removes the images. The environment
-// may name real ones instead: SALLYPORT_AGENT_IMAGE and SALLYPORT_CELL_IMAGE (which
-// must hold what the tests run: see testdata/tool).
+// Main makes the images, runs the tests and removes the images. They are made from
+// nothing unless the environment names others to build on: SALLYPORT_AGENT_IMAGE
+// and SALLYPORT_CELL_IMAGE, such as sallyport/agent:dev and sallyport/gate:dev.
 func Main(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -54,8 +57,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// makeImages makes the images that the environment does not name. What it returns
-// removes those it made.
+// makeImages makes the images. What it returns removes those it made.
 func makeImages(ctx context.Context, api *client.Client) (remove func(), err error) {
 	var made []string
 	remove = func() {
@@ -89,17 +91,18 @@ func makeImages(ctx context.Context, api *client.Client) (remove func(), err err
 		{"cell", "SALLYPORT_CELL_IMAGE", &images.cell,
 			map[string]string{"cell": "sallyport/cmd/cell", "gate": "sallyport/cmd/gate", "tool": tool}, nil},
 	} {
-		if *wanted.image = os.Getenv(wanted.variable); *wanted.image != "" {
-			continue
+		*wanted.image = prefix + wanted.name
+		if base := os.Getenv(wanted.variable); base != "" {
+			err = buildImage(ctx, api, dir, base, *wanted.image)
+		} else {
+			var root io.Reader
+			if root, err = rootTar(ctx, dir, wanted.programs, wanted.files); err == nil {
+				err = importImage(ctx, api, root, *wanted.image)
+			}
 		}
-		root, err := rootTar(ctx, dir, wanted.programs, wanted.files)
 		if err != nil {
 			return remove, err
 		}
-		if err := importImage(ctx, api, root, prefix+wanted.name); err != nil {
-			return remove, err
-		}
-		*wanted.image = prefix + wanted.name
 		made = append(made, *wanted.image)
 	}
 	return remove, nil
@@ -153,6 +156,33 @@ func importImage(ctx context.Context, api *client.Client, root io.Reader, name s
 		return fmt.Errorf("import image %s: %w", name, err)
 	}
 	return nil
+}
+
+// buildImage makes an image that adds the tests' program to another one.
+func buildImage(ctx context.Context, api *client.Client, dir, base, name string) error {
+	root, err := rootTar(ctx, dir, map[string]string{"tool": tool},
+		map[string]string{"Dockerfile": "FROM " + base + "\nCOPY tool /tool\n"})
+	if err != nil {
+		return err
+	}
+	answer, err := api.ImageBuild(ctx, root, build.ImageBuildOptions{Tags: []string{name}, Remove: true, ForceRemove: true})
+	if err != nil {
+		return fmt.Errorf("build on image %s: %w", base, err)
+	}
+	defer answer.Body.Close()
+	for lines := json.NewDecoder(answer.Body); ; { // that a step failed is in the stream only
+		var line struct {
+			Error string `json:"error"`
+		}
+		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("build on image %s: %w", base, err)
+		}
+		if line.Error != "" {
+			return fmt.Errorf("build on image %s: %s", base, line.Error)
+		}
+	}
 }
 
 func random() string {
