@@ -42,9 +42,9 @@ func invalid(field, format string, args ...any) *api.Problem {
 }
 
 func refuse(status int, code api.Code, field, detail string) *api.Problem {
-	p := &api.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+	p := &api.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail, Details: map[string]any{}}
 	if field != "" {
-		p.Details = map[string]any{"field": field}
+		p.Details["field"] = field
 	}
 	return p
 }

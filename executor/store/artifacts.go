@@ -138,7 +138,7 @@ func unfit(name string) string {
 func keep(dir *os.Root, h *tar.Header, content io.Reader) (api.Artifact, error) {
 	if parent := path.Dir(h.Name); parent != "." {
 		switch err := dir.MkdirAll(parent, 0o700); {
-		case errors.Is(err, syscall.ENOTDIR):
+		case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrExist):
 			return api.Artifact{}, &ArchiveError{"duplicate", fmt.Sprintf("%.128q lies below a file", h.Name)}
 		case err != nil:
 			return api.Artifact{}, err
