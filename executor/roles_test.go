@@ -73,11 +73,12 @@ func forge() error {
 	return out.WriteJSON(entrypoint.FrameExit, entrypoint.Exit{JobID: job.ID})
 }
 
-// lookUp asks a DNS server for names and prints what it says.
+// lookUp asks a DNS server for names, from an address of the cell, and prints
+// what it says.
 func lookUp() error {
-	server, names := os.Args[1], os.Args[2:]
+	server, own, names := os.Args[1], net.ParseIP(os.Args[2]), os.Args[3:]
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
+		d := net.Dialer{LocalAddr: &net.UDPAddr{IP: own}}
 		return d.DialContext(ctx, "udp", server)
 	}}
 	for _, name := range names {

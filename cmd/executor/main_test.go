@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSettings(t *testing.T) {
+	s, err := parseSettings([]string{"PATH=/bin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.State != "/var/lib/sallyport" || s.Listen != "127.0.0.1:7280" || s.TokenFile != "/var/lib/sallyport/token" || s.Memory != 2<<30 ||
+		s.OutputBytes != 64<<20 || s.WorkspaceBytes != 10<<30 || s.Timeout != 30*time.Minute || s.MaxTimeout != 6*time.Hour ||
+		s.CellPool != netip.MustParsePrefix("172.30.0.0/16") || s.AgentUID != 10001 || len(s.Roots) != 0 || len(s.keys) != 0 {
+		t.Errorf("defaults = %+v", s)
+	}
+	s, err = parseSettings([]string{
+		"SALLYPORT_STATE=/state", "SALLYPORT_ROOTS=/a:/b", "SALLYPORT_MEMORY=512m", "SALLYPORT_TIMEOUT=90s", "SALLYPORT_CPUS=0.5", "SALLYPORT_QUEUE=",
+		"ANTHROPIC_API_KEY=key", "OPENAI_API_KEY=", "EXA_API_KEY=exa", "AWS_SECRET_ACCESS_KEY=other",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.TokenFile != "/state/token" || !slices.Equal(s.Roots, []string{"/a", "/b"}) || s.Memory != 512<<20 || s.CPUs != 0.5 || s.Queue != 64 {
+		t.Errorf("settings = %+v", s)
+	}
+	if len(s.keys) != 1 || s.keys["ANTHROPIC_API_KEY"] != "key" || len(s.searchKeys) != 1 || s.searchKeys["EXA_API_KEY"] != "exa" {
+		t.Errorf("keys %v, search keys %v", s.keys, s.searchKeys)
+	}
+	for _, bad := range []string{"MEMORY=plenty", "MEMORY=-1", "TIMEOUT=30", "CELL_POOL=10.0.0.0", "MAX_RUNS=many"} {
+		if _, err := parseSettings([]string{"SALLYPORT_" + bad}); err == nil {
+			t.Errorf("SALLYPORT_%s was taken", bad)
+		}
+	}
+}
+
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		name    string
+		args    []string
+		environ []string
+		err     string // is part of the error; empty for none
+	}{
+		{"version", []string{"version"}, nil, ""},
+		{"unknown arguments", []string{"serve"}, nil, "usage: executor"},
+		{"health without an executor", []string{"health"}, []string{"SALLYPORT_LISTEN=0.0.0.0:1"}, "127.0.0.1:1"},
+		{"bad address", []string{"health"}, []string{"SALLYPORT_LISTEN=nowhere"}, "address"},
+		{"bad settings", nil, []string{"SALLYPORT_PIDS=x"}, "settings"},
+		{"short token", nil, []string{"SALLYPORT_STATE=" + dir, "SALLYPORT_TOKEN=short", "SALLYPORT_STACK=.."}, "stack"},
+		{"bad token file", nil, []string{"SALLYPORT_STATE=" + dir, "SALLYPORT_TOKEN_FILE=" + dir}, "token"},
+	} {
+		var out bytes.Buffer
+		err := run(t.Context(), tt.args, tt.environ, &out)
+		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
+		}
+	}
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(dir, "absent.sock"))
+	if err := run(t.Context(), nil, []string{"SALLYPORT_STATE=" + dir}, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "absent.sock") {
+		t.Errorf("without an engine: %v", err)
+	}
+}
