@@ -152,7 +152,11 @@ func TestOutputTooLarge(t *testing.T) {
 	h := start(t)
 	for name, script := range map[string]string{"stdout": "yes", "stderr": "yes >&2", "one line": "cat /dev/zero"} {
 		id := h.begin(command(script))
-		wantCode(t, h.finish(id), api.CodeOutputTooLarge)
+		res := h.finish(id)
+		wantCode(t, res, api.CodeOutputTooLarge)
+		if !res.OutputTruncated {
+			t.Errorf("%s: the output is not marked as cut", name)
+		}
 		info, err := os.Stat(filepath.Join(h.config.State, "executions", id, "events.ndjson"))
 		if err != nil {
 			t.Fatal(err)
@@ -165,36 +169,38 @@ func TestOutputTooLarge(t *testing.T) {
 	h.wantClean()
 }
 
-func TestMemory(t *testing.T) {
+func TestMemoryAndProcesses(t *testing.T) {
+	const (
+		v1   = "/sys/fs/cgroup/memory/memory.oom_control:"
+		v2   = "/sys/fs/cgroup/memory.events:"
+		pids = "/sys/fs/cgroup/pids/pids.events:max "
+	)
 	h := start(t)
 	for _, tt := range []struct {
 		name   string
 		cgroup string // what the kernel counts
-		engine bool   // what the engine says
+		engine bool   // the engine says that memory ran out
 		script string
 		want   api.Code // empty for success
+		detail string
 	}{
-		{"the kernel says so", "oom_kill_disable 0\nunder_oom 0\noom_kill 2", false, "kill -9 $$", api.CodeMemory},
-		{"the kernel says so of a child", "low 0\noom 3\noom_kill 1\noom_group_kill 0", false, "exit 2", api.CodeMemory},
-		{"the kernel says no", "oom_kill 0", true, "kill -9 $$", api.CodeCommandFailed},
-		{"only the engine says so", "", true, "kill -9 $$", api.CodeMemory},
-		{"nobody says so", "", false, "kill -9 $$", api.CodeCommandFailed},
-		{"the agent went on", "oom_kill 1", true, "echo fine", ""},
+		{"the kernel says so", v1 + "oom_kill_disable 0\n" + v1 + "oom_kill 2\n" + pids + "0", false, "kill -9 $$", api.CodeMemory, "memoryLimitBytes"},
+		{"the kernel says so of a child", v2 + "max 9\n" + v2 + "oom 3\n" + v2 + "oom_kill 1", false, "exit 2", api.CodeMemory, "exitCode"},
+		{"the kernel says no", v1 + "oom_kill 0\n" + pids + "0", true, "kill -9 $$", api.CodeCommandFailed, "signal"},
+		{"no more processes", v1 + "oom_kill 0\n" + pids + "13", false, "exit 254", api.CodePIDs, "pidsLimit"},
+		{"no more processes, version 2", v2 + "max 9\n" + v2 + "oom_kill 0\n/sys/fs/cgroup/pids.events:max 1", false, "exit 1", api.CodePIDs, "pidsLimit"},
+		{"only the engine says so", "", true, "kill -9 $$", api.CodeMemory, "memoryLimitBytes"},
+		{"nobody says so", "", false, "kill -9 $$", api.CodeCommandFailed, "signal"},
+		{"the agent went on", v1 + "oom_kill 1\n" + pids + "13", true, "echo fine", "", ""},
 	} {
 		h.backend.set(func(b *processBackend) { b.cgroup, b.oom = tt.cgroup, tt.engine })
 		res := h.post(command(tt.script))
-		if tt.want == "" {
-			if !res.Success {
-				t.Errorf("%s: %v", tt.name, res.Error)
-			}
-			continue
-		}
-		if res.Error == nil || res.Error.Code != tt.want {
-			t.Errorf("%s: error = %v, want %s", tt.name, res.Error, tt.want)
-			continue
-		}
-		if tt.want == api.CodeMemory && (res.Error.Details["memoryLimitBytes"] != float64(2<<30) || res.StopReason != "error_sandbox") {
-			t.Errorf("%s: error = %+v, stop reason %s", tt.name, res.Error, res.StopReason)
+		switch {
+		case tt.want == "" && !res.Success:
+			t.Errorf("%s: %v", tt.name, res.Error)
+		case tt.want == "":
+		case res.Error == nil || res.Error.Code != tt.want || res.Error.Details[tt.detail] == nil:
+			t.Errorf("%s: error = %+v, want %s", tt.name, res.Error, tt.want)
 		}
 	}
 	h.wantClean()

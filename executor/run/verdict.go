@@ -51,7 +51,7 @@ func (x *execution) result() api.Result {
 	res := api.Result{
 		Success:                  o.err == nil,
 		Output:                   o.agent.Output,
-		OutputTruncated:          o.agent.OutputTruncated,
+		OutputTruncated:          o.agent.OutputTruncated || o.err != nil && o.err.Code == api.CodeOutputTooLarge,
 		Turns:                    o.agent.Turns,
 		Error:                    o.err,
 		DurationMS:               x.timings.Total,

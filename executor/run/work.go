@@ -96,15 +96,12 @@ func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, session 
 			Details: map[string]any{"escapeKind": "artifact_" + j.escape.Kind},
 		}
 	}
-	gone := j.err != nil
-	if (gone || j.exit.Code != 0 || j.exit.Signal != "") && x.ranOutOfMemory(sandbox, session, gone) {
-		return &api.Error{
-			Code:    api.CodeMemory,
-			Message: "the sandbox ran out of memory",
-			Details: map[string]any{"memoryLimitBytes": x.plan.Limits.MemoryBytes},
+	if j.err != nil || j.exit.Code != 0 || j.exit.Signal != "" {
+		if failure := x.limitHit(sandbox, session, j); failure != nil {
+			return failure
 		}
 	}
-	if gone {
+	if j.err != nil {
 		return &api.Error{Code: api.CodeLost, Message: "the sandbox ended before its job did: " + x.Redactor.String(j.err.Error()), Retryable: true}
 	}
 	if j.outcome.Err == nil && j.exit.Code != 0 && !j.started {
