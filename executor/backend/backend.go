@@ -27,7 +27,8 @@ type Sandbox interface {
 	Stdout() io.Reader
 	// Wait blocks until the sandbox has ended and reports the engine's verdict.
 	Wait(ctx context.Context) (Exit, error)
-	// OOMKilled asks the engine whether the sandbox hit its memory limit so far.
+	// OOMKilled asks the engine whether the sandbox hit its memory limit so far. An
+	// engine that cannot watch for it says no.
 	OOMKilled(ctx context.Context) (bool, error)
 	// Remove kills the sandbox if it runs and removes every trace of it. It may be
 	// called more than once.
