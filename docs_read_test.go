@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -117,10 +118,10 @@ func settingsOf(t *testing.T, dir string) map[string]string {
 	return settings
 }
 
-// constants returns the values of a package's string constants of a type.
-func constants(t *testing.T, dir, typ string) []string {
+// named returns a package's string constants of a type: values by names.
+func named(t *testing.T, dir, typ string) map[string]string {
 	t.Helper()
-	var values []string
+	values := map[string]string{}
 	for _, f := range parse(t, dir) {
 		ast.Inspect(f, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
@@ -134,7 +135,7 @@ func constants(t *testing.T, dir, typ string) []string {
 				if err != nil {
 					t.Fatal(err)
 				}
-				values = append(values, text)
+				values[spec.Names[0].Name] = text
 			}
 			return true
 		})
@@ -143,6 +144,28 @@ func constants(t *testing.T, dir, typ string) []string {
 		t.Fatalf("%s has only the constants %v of type %s", dir, values, typ)
 	}
 	return values
+}
+
+// constants returns the values of a package's string constants of a type.
+func constants(t *testing.T, dir, typ string) []string {
+	t.Helper()
+	return slices.Collect(maps.Values(named(t, dir, typ)))
+}
+
+// used reports which of these constants other packages use, by their values.
+func used(t *testing.T, dir, typ string) map[string]bool {
+	t.Helper()
+	var code strings.Builder
+	for _, path := range files(t, ".go") {
+		if filepath.Dir(path) != dir && !strings.HasSuffix(path, "_test.go") {
+			code.WriteString(read(t, path))
+		}
+	}
+	found := map[string]bool{}
+	for name, value := range named(t, dir, typ) {
+		found[value] = regexp.MustCompile(`\b` + filepath.Base(dir) + `\.` + name + `\b`).MatchString(code.String())
+	}
+	return found
 }
 
 // jsonNames are the names of a struct's fields in JSON.
