@@ -34,6 +34,11 @@ export SALLYPORT_ROOT=${SALLYPORT_ROOT:-$SALLYPORT_STATE/root}
 SALLYPORT_ALLOWLIST=$(realpath "${SALLYPORT_ALLOWLIST:-allowlist.yaml}")
 SALLYPORT_SOCKET=${SALLYPORT_SOCKET:-$(engine_socket)}
 export SALLYPORT_ALLOWLIST SALLYPORT_SOCKET
+if [ -n "${SALLYPORT_EXTRA_CA:-}" ]; then
+  [ -r "$SALLYPORT_EXTRA_CA" ] || die "SALLYPORT_EXTRA_CA names $SALLYPORT_EXTRA_CA, which cannot be read"
+  SALLYPORT_EXTRA_CA=$(realpath "$SALLYPORT_EXTRA_CA")
+  export SALLYPORT_EXTRA_CA
+fi
 
 # The image that ours are built on; see scripts/setup.
 # shellcheck disable=SC2034 # the scripts that source this use it
