@@ -107,6 +107,7 @@ func (r *rig) lease(ctx context.Context, s *side, name string) error {
 		Run: r.run(name), Policy: r.Policy, Address: cell.Gate, Prefix: cell.Prefix,
 	})
 	if err != nil {
+		s.dirty = true // the lease may have come about although the call failed
 		return fmt.Errorf("lease cell %s at the gate: %w", cell.ID, err)
 	}
 	s.leased = true
@@ -237,6 +238,9 @@ func (r *rig) remove(ctx context.Context) error {
 	for _, s := range []*side{&r.here, &r.there} {
 		if !s.acquired {
 			continue
+		}
+		if s.dirty && !s.leased {
+			_, _ = r.Gate.Release(ctx, s.cell.ID) // the cell goes away in any case
 		}
 		errs = append(errs, r.release(ctx, s))
 		if stuck || s.dirty {

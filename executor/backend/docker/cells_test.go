@@ -193,6 +193,25 @@ func TestNoGateNoCell(t *testing.T) {
 	}
 }
 
+func TestGateStartsAgainAfterItsCellsHaveGone(t *testing.T) {
+	s := dockertest.New(t)
+	gate := s.EchoGate()
+	cells := s.Cells(0)
+	acquire(t, cells)
+	if err := s.API.ContainerKill(t.Context(), gate, "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	if err := cells.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := s.Networks(); len(left) != 0 {
+		t.Errorf("%d networks are left", len(left))
+	}
+	if err := s.API.ContainerStart(t.Context(), gate, container.StartOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestKeeperThatFails(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()

@@ -7,6 +7,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
 )
 
 // removals is how many removals the engine is asked for at once.
@@ -54,11 +55,18 @@ func (e *Engine) removeNetwork(ctx context.Context, id string) error {
 	if err != nil {
 		return fmt.Errorf("inspect network %s: %w", id, err)
 	}
-	for member := range inspected.Containers {
+	// Asked by its network, the engine lists containers that do not run, too. A gate
+	// that is down must be cut off with the others: left with a network that is
+	// gone, it could not start again.
+	members, err := e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("network", id))})
+	if err != nil {
+		return fmt.Errorf("list the containers of network %s: %w", inspected.Name, err)
+	}
+	for _, member := range members {
 		// A member that left in between is reported as not found or, by older
 		// engines, as forbidden; the removal below tells whether it matters.
-		if err := e.api.NetworkDisconnect(ctx, id, member, true); err != nil {
-			e.log.Debug("disconnect", "network", inspected.Name, "container", member, "error", err)
+		if err := e.api.NetworkDisconnect(ctx, id, member.ID, true); err != nil {
+			e.log.Debug("disconnect", "network", inspected.Name, "container", member.ID, "error", err)
 		}
 	}
 	if err := e.api.NetworkRemove(ctx, id); err != nil && !cerrdefs.IsNotFound(err) {
