@@ -100,7 +100,7 @@ func newStack(work string) (stack, error) {
 	}
 	s.env = append(os.Environ(),
 		"SALLYPORT_DEMO_STACK="+stackName, "SALLYPORT_DEMO_PORT="+stackPort, "SALLYPORT_DEMO_ALLOWLIST="+own,
-		"SALLYPORT_DEMO_LAN="+lan, "SALLYPORT_DEMO_WAN="+wan, "SALLYPORT_DEMO_POOL=172.28.0.0/16",
+		"SALLYPORT_DEMO_LAN="+lan, "SALLYPORT_DEMO_WAN="+wan,
 		"SALLYPORT_DEMO_STATE="+s.state, "SALLYPORT_DEMO_ROOT="+s.root,
 		"SALLYPORT_MAX_RUNS=4", "SALLYPORT_OUTPUT_BYTES=8MiB", "SALLYPORT_WORKSPACE_BYTES=64MiB")
 	return s, nil

@@ -24,10 +24,12 @@ type settings struct {
 	Stack      string `env:"STACK" envDefault:"sallyport"`
 	GateSocket string `env:"GATE_SOCKET" envDefault:"/run/sallyport/control.sock"`
 
-	AgentImage string       `env:"AGENT_IMAGE" envDefault:"sallyport/agent:dev"`
-	AgentUID   int          `env:"AGENT_UID" envDefault:"10001"`
-	CellImage  string       `env:"CELL_IMAGE" envDefault:"sallyport/gate:dev"`
-	CellPool   netip.Prefix `env:"CELL_POOL" envDefault:"172.30.0.0/16"`
+	AgentImage string `env:"AGENT_IMAGE" envDefault:"sallyport/agent:dev"`
+	AgentUID   int    `env:"AGENT_UID" envDefault:"10001"`
+	CellImage  string `env:"CELL_IMAGE" envDefault:"sallyport/gate:dev"`
+	// CellPool is by default a range that neither the engine takes for networks of
+	// its own nor anybody has on the internet (RFC 2544).
+	CellPool   netip.Prefix `env:"CELL_POOL" envDefault:"198.18.0.0/16"`
 	CellsAhead int          `env:"CELLS_AHEAD" envDefault:"2"`
 
 	MaxRuns int `env:"MAX_RUNS" envDefault:"4"`

@@ -23,7 +23,7 @@ import (
 
 // Pool is where the cells of tests get their subnets: apart from the default pool
 // of a real stack on the same engine.
-var Pool = netip.MustParsePrefix("172.30.128.0/17")
+var Pool = netip.MustParsePrefix("198.19.128.0/17")
 
 // A Stack is a test's own stack. It is gone when the test ends.
 type Stack struct {
