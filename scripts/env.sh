@@ -52,5 +52,7 @@ compose() {
   for file in ${SALLYPORT_COMPOSE_FILES:-compose/compose.yaml}; do
     files+=(-f "$file")
   done
+  # What compose.yaml passes on by name may come from the operator's file, too.
+  [ ! -r "$SALLYPORT_STATE/executor.env" ] || files+=(--env-file "$SALLYPORT_STATE/executor.env")
   "${program[@]}" -p "$SALLYPORT_STACK" "${files[@]}" "$@"
 }
