@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -129,7 +130,7 @@ func (e *Executor) admit(p *plan.Plan, meta store.Meta, timings api.Timings) (*s
 		return nil, problem(http.StatusInternalServerError, api.CodeStartFailed, "the executor cannot record the execution; its log says why")
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	e.active[meta.ID] = &activeRun{dir: p.Dir, cancel: cancel}
+	e.active[meta.ID] = &activeRun{dir: p.Dir, sessions: p.SessionsDir, cancel: cancel}
 	e.remember(meta)
 	e.tasks.Go(func() {
 		defer cancel(nil)
@@ -146,18 +147,46 @@ func (e *Executor) room(p *plan.Plan) *api.Problem {
 	if limit := e.cfg.MaxRuns + e.cfg.Queue; len(e.active) >= limit {
 		return unavailable(api.CodeBusy, fmt.Sprintf("%d runs are under way or waiting, which is the limit; try again later", limit))
 	}
-	if p.Dir == "" {
-		return nil
-	}
 	for id, a := range e.active {
-		if a.dir != "" && plan.Overlap(a.dir, p.Dir) {
-			busy := problem(http.StatusConflict, api.CodeBusy, fmt.Sprintf("config.cwd overlaps the workspace of execution %s, which is under way", id))
-			busy.Retryable = true
-			busy.Details = map[string]any{"field": "config.cwd", "executionId": id}
-			return busy
+		field := ""
+		switch {
+		case overlap(a.dir, p.Dir), overlap(a.sessions, p.Dir):
+			field = "config.cwd"
+		case overlap(a.dir, p.SessionsDir):
+			field = "config.sessionsDir"
+		default:
+			continue
+		}
+		busy := conflict(field, fmt.Sprintf("%s overlaps what execution %s uses, which is under way", field, id))
+		busy.Details["executionId"] = id
+		return busy
+	}
+	return unmoved(p)
+}
+
+// overlap is plan.Overlap for directories that may be absent.
+func overlap(a, b string) bool { return a != "" && b != "" && plan.Overlap(a, b) }
+
+// unmoved checks that the plan's directories are what they were when they were
+// judged: a run that has ended since may have put links in their place. From now
+// on no other run can.
+func unmoved(p *plan.Plan) *api.Problem {
+	for field, dir := range map[string]string{"config.cwd": p.Dir, "config.sessionsDir": p.SessionsDir} {
+		if dir == "" {
+			continue
+		}
+		if now, err := filepath.EvalSymlinks(dir); err != nil || now != dir {
+			return conflict(field, field+" has changed in this moment")
 		}
 	}
 	return nil
+}
+
+func conflict(field, detail string) *api.Problem {
+	busy := problem(http.StatusConflict, api.CodeBusy, detail)
+	busy.Retryable = true
+	busy.Details = map[string]any{"field": field}
+	return busy
 }
 
 // Cancel asks an execution to end. It reports whether there was anything to end.

@@ -150,7 +150,7 @@ func (s *processSandbox) Wait(ctx context.Context) (backend.Exit, error) {
 	go s.reap()
 	select {
 	case <-s.ended:
-		return backend.Exit{Code: s.state.ExitCode()}, nil
+		return backend.Exit{Code: s.state.ExitCode(), Stderr: "last words\n"}, nil
 	case <-ctx.Done():
 		return backend.Exit{}, ctx.Err()
 	}

@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"sallyport/executor/api"
@@ -73,15 +72,6 @@ type Config struct {
 	KeepFor time.Duration
 }
 
-// The directories and files of the executor in its state directory.
-const (
-	executionsDir = "executions"
-	workspacesDir = "workspaces"
-	sessionsDir   = "sessions"
-	cellsDir      = "cells" // the backend's
-	lockFile      = "lock"
-)
-
 // An Executor runs agents. It is safe for concurrent use.
 type Executor struct {
 	cfg    Config
@@ -104,8 +94,9 @@ type Executor struct {
 
 // An activeRun is an execution that has no result yet.
 type activeRun struct {
-	dir    string // the caller's workspace, or empty
-	cancel context.CancelCauseFunc
+	dir      string // the caller's workspace, or empty
+	sessions string // where the session log goes
+	cancel   context.CancelCauseFunc
 }
 
 // New makes an executor on its state directory: runs that an earlier one left
@@ -115,17 +106,12 @@ func New(cfg Config) (*Executor, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("configure the executor: %w", err)
 	}
-	cfg.Service.Sessions = filepath.Join(cfg.State, sessionsDir)
-	cfg.Service.Private = nil
-	for _, name := range []string{executionsDir, workspacesDir, sessionsDir, cellsDir, tokenFile, lockFile} {
-		cfg.Service.Private = append(cfg.Service.Private, filepath.Join(cfg.State, name))
-	}
-	lock, err := prepareState(cfg.State)
+	lock, err := lockState(cfg.State)
 	if err != nil {
-		return nil, fmt.Errorf("prepare the state directory: %w", err)
+		return nil, fmt.Errorf("open the state directory: %w", err)
 	}
-	if err := cfg.boot(); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	if err := cfg.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare the state directory: %w", err), lock.Close())
 	}
 	st, err := store.Open(filepath.Join(cfg.State, executionsDir), cfg.Log, func(m store.Meta) api.Result { return lost(m, cfg.Isolation) })
 	if err != nil {
@@ -174,21 +160,6 @@ func (c *Config) check() error {
 	return nil
 }
 
-// bootTimeout bounds Config.Boot.
-const bootTimeout = 5 * time.Minute
-
-func (c *Config) boot() error {
-	if c.Boot == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
-	defer cancel()
-	if err := c.Boot(ctx); err != nil {
-		return fmt.Errorf("remove what an earlier executor left: %w", err)
-	}
-	return nil
-}
-
 func newRunner(cfg Config) *run.Runner {
 	secrets := map[string]string{"SALLYPORT_TOKEN": cfg.Token}
 	for _, keys := range []map[string]string{cfg.Service.Keys, cfg.Service.SearchKeys} {
@@ -205,72 +176,6 @@ func newRunner(cfg Config) *run.Runner {
 		Log:        cfg.Log,
 		Workspaces: filepath.Join(cfg.State, workspacesDir),
 		Limits:     cfg.Limits,
-	}
-}
-
-// prepareState makes the state directory, locks it, and empties the directory of
-// workspaces, of which none can be in use. The lock is held as long as the file
-// is open.
-func prepareState(state string) (*os.File, error) {
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, err
-	}
-	lock, err := os.OpenFile(filepath.Join(state, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s, which another executor may hold: %w", lock.Name(), err), lock.Close())
-	}
-	workspaces := filepath.Join(state, workspacesDir)
-	err = os.RemoveAll(workspaces)
-	for _, dir := range []string{workspaces, filepath.Join(state, sessionsDir)} {
-		err = errors.Join(err, os.MkdirAll(dir, 0o700))
-	}
-	if err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	return lock, nil
-}
-
-// lost is the result of a run whose executor died.
-func lost(m store.Meta, isolation api.Isolation) api.Result {
-	res := run.Failed(m.ID, m.Accepted, isolation, unreached(), &api.Error{
-		Code:      api.CodeLost,
-		Message:   "the executor ended while the run was under way",
-		Retryable: true,
-	})
-	// The clock since then says nothing about the run.
-	res.DurationMS, res.Timings.Total = 0, -1
-	return res
-}
-
-// sweepPause is the time between two looks for executions that are too old.
-const sweepPause = time.Hour
-
-func (e *Executor) sweepNowAndThen() {
-	for {
-		e.sweep()
-		select {
-		case <-e.background.Done():
-			return
-		case <-time.After(sweepPause):
-		}
-	}
-}
-
-// sweep forgets executions that are kept no longer.
-func (e *Executor) sweep() {
-	gone, err := e.store.Sweep(e.cfg.Keep, time.Now().Add(-e.cfg.KeepFor))
-	if err != nil {
-		e.cfg.Log.Error("old executions could not be removed", "error", err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, m := range gone {
-		if e.keys[m.Key].ID == m.ID {
-			delete(e.keys, m.Key)
-		}
 	}
 }
 

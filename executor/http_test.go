@@ -272,6 +272,7 @@ func TestStreamSSE(t *testing.T) {
 // TestDisconnect leaves a stream in the middle: the run goes on, and another
 // caller gets every event.
 func TestDisconnect(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	resp, err := h.client.Do(h.request(http.MethodPost, "/v1/executions", command("echo one; sleep 1; echo two"), "Accept", "application/x-ndjson"))
 	if err != nil {
@@ -304,6 +305,7 @@ func TestNoFollow(t *testing.T) {
 }
 
 func TestArtifacts(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	res := h.post(command(`mkdir -p out/deep; printf hello > out/deep/a.txt; printf b > 'out/b c.txt'; ln -s /etc/passwd out/link.txt; mkfifo out/pipe.txt; echo no > other`,
 		`"artifacts":["out/**/*.txt"]`))
@@ -345,6 +347,7 @@ func TestArtifacts(t *testing.T) {
 }
 
 func TestIdempotency(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	body := command("echo once; sleep 1")
 	ids := make(chan string, 8)
@@ -408,6 +411,7 @@ func TestCapabilities(t *testing.T) {
 
 // TestSecrets has an agent print its key in every way; it must be found nowhere.
 func TestSecrets(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	half := len(secretKey) / 2
 	script := fmt.Sprintf(`echo "$ANTHROPIC_API_KEY"; echo "$ANTHROPIC_API_KEY" >&2; printf %s; sleep 0.3; printf '%s\n'; exit 3`, secretKey[:half], secretKey[half:])

@@ -134,6 +134,15 @@ func TestWorkspacesDoNotOverlap(t *testing.T) {
 			t.Errorf("%s: %+v", dir, p)
 		}
 	}
+	for body, field := range map[string]string{
+		command("true", `"sessionsDir":"`+inner+`"`): "config.sessionsDir",
+		command("true", `"sessionsDir":"`+outer+`"`): "config.sessionsDir",
+	} {
+		resp, data := h.do(http.MethodPost, "/v1/executions", body)
+		if p := decode[api.Problem](t, resp, data, http.StatusConflict); p.Details["field"] != field {
+			t.Errorf("%s: %+v", body, p)
+		}
+	}
 	if res := h.post(command("true", `"cwd":"`+other+`"`)); !res.Success {
 		t.Errorf("the control: %v", res.Error)
 	}

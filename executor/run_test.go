@@ -108,6 +108,7 @@ func TestCommandFails(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	for name, script := range map[string]string{
 		"willing": "echo begun; sleep 60",
@@ -135,6 +136,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	began := time.Now()
 	res := h.post(command("echo begun; trap '' TERM; sleep 60; sleep 60", `"timeoutMs":1000`))
@@ -170,6 +172,7 @@ func TestOutputTooLarge(t *testing.T) {
 }
 
 func TestMemoryAndProcesses(t *testing.T) {
+	t.Parallel()
 	const (
 		v1   = "/sys/fs/cgroup/memory/memory.oom_control:"
 		v2   = "/sys/fs/cgroup/memory.events:"
@@ -207,6 +210,7 @@ func TestMemoryAndProcesses(t *testing.T) {
 }
 
 func TestSandboxLost(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	id := h.begin(command("echo begun; sleep 60"))
 	h.awaitText(id, "begun")
@@ -221,6 +225,7 @@ func TestSandboxLost(t *testing.T) {
 
 // TestHostileSandbox has other programs in the place of PID 1.
 func TestHostileSandbox(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	for role, want := range map[string]api.Code{
 		"dead":    api.CodeStartFailed,
@@ -232,6 +237,9 @@ func TestHostileSandbox(t *testing.T) {
 		res := h.finish(id)
 		wantCode(t, res, want)
 		if want == api.CodeEscape && res.Error.Details["escapeKind"] != "artifact_link" {
+			t.Errorf("details = %v", res.Error.Details)
+		}
+		if want == api.CodeStartFailed && (res.Error.Details["sandboxExitCode"] != 0.0 || res.Error.Details["stderr"] != "last words") {
 			t.Errorf("details = %v", res.Error.Details)
 		}
 		if len(res.Artifacts) != 0 {
@@ -287,6 +295,7 @@ func TestLeaseRefused(t *testing.T) {
 }
 
 func TestGateDies(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	id := h.begin(command("echo begun; sleep 60"))
 	h.awaitText(id, "begun")
@@ -313,6 +322,7 @@ func TestGateDies(t *testing.T) {
 }
 
 func TestEgressEvents(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	id := h.begin(command("echo begun; sleep 1"))
 	h.awaitText(id, "begun")
@@ -369,6 +379,7 @@ func TestBoundary(t *testing.T) {
 
 // TestRunWaitsForTheBoundary has the first checks fail for want of an engine.
 func TestRunWaitsForTheBoundary(t *testing.T) {
+	t.Parallel()
 	h := start(t, func(c *executor.Config) { c.Boundary.(*testBoundary).set("", errTest) })
 	id := h.begin(command("true"))
 	h.await(id, func(ev api.Event) bool { return ev.Stage == "queue" })
@@ -382,6 +393,7 @@ func TestRunWaitsForTheBoundary(t *testing.T) {
 }
 
 func TestDisk(t *testing.T) {
+	t.Parallel()
 	h := start(t, func(c *executor.Config) { c.Limits.WorkspaceBytes, c.Limits.WorkspaceFiles = 1<<20, 50 })
 	res := h.post(command("head -c 3000000 /dev/urandom > big; sleep 60"))
 	wantCode(t, res, api.CodeDisk)

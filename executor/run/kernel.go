@@ -41,6 +41,9 @@ func (x *execution) limitHit(sandbox backend.Sandbox, session *entrypoint.Sessio
 		kills = 1
 	}
 	details := map[string]any{"exitCode": j.exit.Code}
+	if j.exit.Signal != "" {
+		details = map[string]any{"signal": j.exit.Signal}
+	}
 	switch {
 	case kills > 0:
 		details["memoryLimitBytes"] = x.plan.Limits.MemoryBytes

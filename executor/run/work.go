@@ -54,9 +54,35 @@ func (x *execution) ready(ctx context.Context, sandbox backend.Sandbox) (*entryp
 	defer cancel()
 	session, err := entrypoint.Open(rctx, sandbox.Stdin(), sandbox.Stdout())
 	if err != nil {
-		return nil, x.cause(ctx, startFailed("start the sandbox", err))
+		failure := startFailed("start the sandbox", err)
+		failure.Details = x.epitaph(sandbox)
+		return nil, x.cause(ctx, failure)
 	}
 	return session, nil
+}
+
+// epitaphTimeout is how long a sandbox that seems to be gone has to be so.
+const epitaphTimeout = 2 * time.Second
+
+// epitaph is what the engine says of a sandbox that ended before its time, or nil
+// where it has not ended.
+func (x *execution) epitaph(sandbox backend.Sandbox) map[string]any {
+	ctx, cancel := context.WithTimeout(context.Background(), epitaphTimeout)
+	defer cancel()
+	exit, err := sandbox.Wait(ctx)
+	if err != nil {
+		return nil
+	}
+	details := map[string]any{"sandboxExitCode": exit.Code}
+	if text := printable(x.Redactor.String(exit.Stderr)); text != "" {
+		details["stderr"] = text
+	}
+	return details
+}
+
+// printable is text of unknown origin as it may stand in a result.
+func printable(s string) string {
+	return strings.TrimSpace(strings.ToValidUTF8(s, "\uFFFD"))
 }
 
 // stop ends a job because ctx has ended. A run that is merely late or unwanted
@@ -102,7 +128,12 @@ func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, session 
 		}
 	}
 	if j.err != nil {
-		return &api.Error{Code: api.CodeLost, Message: "the sandbox ended before its job did: " + x.Redactor.String(j.err.Error()), Retryable: true}
+		return &api.Error{
+			Code:      api.CodeLost,
+			Message:   "the sandbox ended before its job did: " + x.Redactor.String(j.err.Error()),
+			Retryable: true,
+			Details:   x.epitaph(sandbox),
+		}
 	}
 	if j.outcome.Err == nil && j.exit.Code != 0 && !j.started {
 		return startFailed("start the agent", errors.New(x.Redactor.String(j.exit.Error)))
@@ -112,7 +143,7 @@ func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, session 
 
 // addStderr puts the end of the agent's standard error beside its failure.
 func (j *job) addStderr(failure *api.Error) {
-	if text := strings.TrimSpace(strings.ToValidUTF8(j.lastStderr.String(), "\uFFFD")); text != "" {
+	if text := printable(j.lastStderr.String()); text != "" {
 		if failure.Details == nil {
 			failure.Details = map[string]any{}
 		}

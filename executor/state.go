@@ -1,0 +1,127 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"sallyport/executor/api"
+	"sallyport/executor/run"
+	"sallyport/executor/store"
+)
+
+// The directories and files of the executor in its state directory.
+const (
+	executionsDir = "executions"
+	workspacesDir = "workspaces"
+	sessionsDir   = "sessions"
+	cellsDir      = "cells" // the backend's
+	lockFile      = "lock"
+)
+
+// lockState makes the state directory and locks it for as long as the file is
+// open.
+func lockState(state string) (*os.File, error) {
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(state, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s, which another executor may hold: %w", lock.Name(), err), lock.Close())
+	}
+	return lock, nil
+}
+
+// prepare makes the state directory ready: whatever was started by an earlier
+// executor is ended first, then its workspaces, which nobody uses any more, go.
+func (c *Config) prepare() error {
+	if err := c.keepPrivate(); err != nil {
+		return err
+	}
+	if err := c.boot(); err != nil {
+		return err
+	}
+	workspaces := filepath.Join(c.State, workspacesDir)
+	err := os.RemoveAll(workspaces)
+	for _, dir := range []string{workspaces, filepath.Join(c.State, sessionsDir)} {
+		err = errors.Join(err, os.MkdirAll(dir, 0o700))
+	}
+	return err
+}
+
+// bootTimeout bounds Config.Boot.
+const bootTimeout = 5 * time.Minute
+
+func (c *Config) boot() error {
+	if c.Boot == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
+	defer cancel()
+	if err := c.Boot(ctx); err != nil {
+		return fmt.Errorf("remove what an earlier executor left: %w", err)
+	}
+	return nil
+}
+
+// keepPrivate sets which directories no request may name.
+func (c *Config) keepPrivate() error {
+	state, err := filepath.EvalSymlinks(c.State) // as requests' paths are compared
+	if err != nil {
+		return fmt.Errorf("resolve the state directory: %w", err)
+	}
+	c.Service.Sessions = filepath.Join(state, sessionsDir)
+	c.Service.Private = nil
+	for _, name := range []string{executionsDir, workspacesDir, sessionsDir, cellsDir, tokenFile, lockFile} {
+		c.Service.Private = append(c.Service.Private, filepath.Join(state, name))
+	}
+	return nil
+}
+
+// lost is the result of a run whose executor died.
+func lost(m store.Meta, isolation api.Isolation) api.Result {
+	res := run.Failed(m.ID, m.Accepted, isolation, unreached(), &api.Error{
+		Code:      api.CodeLost,
+		Message:   "the executor ended while the run was under way",
+		Retryable: true,
+	})
+	// The clock since then says nothing about the run.
+	res.DurationMS, res.Timings.Total = 0, -1
+	return res
+}
+
+// sweepPause is the time between two looks for executions that are too old.
+const sweepPause = time.Hour
+
+func (e *Executor) sweepNowAndThen() {
+	for {
+		e.sweep()
+		select {
+		case <-e.background.Done():
+			return
+		case <-time.After(sweepPause):
+		}
+	}
+}
+
+// sweep forgets executions that are kept no longer.
+func (e *Executor) sweep() {
+	gone, err := e.store.Sweep(e.cfg.Keep, time.Now().Add(-e.cfg.KeepFor))
+	if err != nil {
+		e.cfg.Log.Error("old executions could not be removed", "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, m := range gone {
+		if e.keys[m.Key].ID == m.ID {
+			delete(e.keys, m.Key)
+		}
+	}
+}
