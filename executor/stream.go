@@ -83,9 +83,16 @@ func stream(w http.ResponseWriter, r *http.Request, entry *store.Entry, form str
 		return
 	}
 	w.WriteHeader(http.StatusOK)
-	lines := make(chan store.Line)
-	taken := make(chan struct{})
-	done := make(chan struct{})
+	lines, taken, done := feed(ctx, entry, after, follow)
+	s.loop(ctx, lines, taken, done)
+	cancel()
+	<-done
+}
+
+// feed reads events in a goroutine, one ahead of taken, until they or ctx end;
+// then it closes done.
+func feed(ctx context.Context, entry *store.Entry, after int64, follow bool) (<-chan store.Line, chan<- struct{}, <-chan struct{}) {
+	lines, taken, done := make(chan store.Line), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for line, err := range entry.Events(ctx, after, follow) {
@@ -104,9 +111,7 @@ func stream(w http.ResponseWriter, r *http.Request, entry *store.Entry, form str
 			}
 		}
 	}()
-	s.loop(ctx, lines, taken, done)
-	cancel()
-	<-done
+	return lines, taken, done
 }
 
 // ended reports whether a finished execution has no event above after.
