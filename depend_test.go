@@ -30,6 +30,7 @@ var allowed = map[string][]string{
 	"executor/agent":          {"firewall", "entrypoint", "executor/api"},
 	"executor/backend":        {},
 	"executor/backend/docker": {"executor/backend"},
+	"internal/version":        {},
 }
 
 func TestImportDirection(t *testing.T) {

@@ -8,22 +8,19 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"sallyport/executor/client"
+	"sallyport/internal/version"
 )
-
-// version is set by the linker: -X main.version=...
-var version = ""
 
 // healthTimeout is well within what compose grants a health check.
 const healthTimeout = 2500 * time.Millisecond
 
 func run(ctx context.Context, args, environ []string, stdout io.Writer) error {
 	if len(args) == 1 && args[0] == "version" {
-		_, err := fmt.Fprintln(stdout, buildVersion())
+		_, err := fmt.Fprintln(stdout, version.String())
 		return err
 	}
 	s, err := parseSettings(environ)
@@ -66,15 +63,4 @@ func health(ctx context.Context, listen string, stdout io.Writer) error {
 	}
 	_, err = fmt.Fprintln(stdout, "ready")
 	return err
-}
-
-// buildVersion is the version that the linker set, or that of the module.
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }

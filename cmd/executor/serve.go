@@ -20,6 +20,7 @@ import (
 	runner "sallyport/executor/run"
 	"sallyport/executor/store"
 	"sallyport/gate/control"
+	"sallyport/internal/version"
 )
 
 // Bounds that are not settings.
@@ -115,7 +116,7 @@ func configure(s settings, engine *docker.Engine, cells *docker.Cells, log *slog
 	gate := &control.Client{Socket: s.GateSocket}
 	return executor.Config{
 		State:     s.State,
-		Version:   buildVersion(),
+		Version:   version.String(),
 		Service:   s.service(roots),
 		Isolation: api.Isolation{Backend: "docker", Model: "container"},
 		Backend:   sandboxes,

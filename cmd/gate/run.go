@@ -5,23 +5,20 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"sallyport/gate"
 	"sallyport/gate/control"
+	"sallyport/internal/version"
 )
-
-// version is set by the linker: -X main.version=...
-var version = ""
 
 // healthTimeout is well within what compose grants a health check.
 const healthTimeout = 2 * time.Second
 
 func run(ctx context.Context, args, environ []string, stdout io.Writer) error {
 	if len(args) == 1 && args[0] == "version" {
-		_, err := fmt.Fprintln(stdout, buildVersion())
+		_, err := fmt.Fprintln(stdout, version.String())
 		return err
 	}
 	settings, err := gate.ParseSettings(environ)
@@ -30,7 +27,7 @@ func run(ctx context.Context, args, environ []string, stdout io.Writer) error {
 	}
 	switch {
 	case len(args) == 0:
-		return gate.Run(ctx, settings, buildVersion(), slog.New(slog.NewJSONHandler(stdout, nil)))
+		return gate.Run(ctx, settings, version.String(), slog.New(slog.NewJSONHandler(stdout, nil)))
 	case len(args) == 1 && args[0] == "health":
 		return health(ctx, settings.ControlSocket, stdout)
 	}
@@ -48,15 +45,4 @@ func health(ctx context.Context, socket string, stdout io.Writer) error {
 	}
 	_, err = fmt.Fprintf(stdout, "%s: %d cells, policies %s, %s\n", h.Status, h.Cells, strings.Join(h.Policies, ", "), h.Digest)
 	return err
-}
-
-// buildVersion is the version that the linker set, or that of the module.
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"sallyport/executor/api"
 	"sallyport/executor/client"
+	"sallyport/internal/version"
 )
 
 // The exit codes.
@@ -22,9 +22,6 @@ const (
 	exitUnreachable = 3
 	exitCancelled   = 130
 )
-
-// version is set by the linker: -X main.version=...
-var version = ""
 
 // An app is what the commands share.
 type app struct {
@@ -108,7 +105,7 @@ func (a *app) root() *cobra.Command {
 		Use:           "sallyport",
 		Short:         "Run AI agents in sealed sandboxes behind a gate",
 		Long:          rootLong,
-		Version:       buildVersion(),
+		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          atMost(0),
@@ -141,15 +138,4 @@ func exactly(names ...string) cobra.PositionalArgs {
 		}
 		return atMost(len(names))(cmd, args)
 	}
-}
-
-// buildVersion is the version that the linker set, or that of the module.
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }

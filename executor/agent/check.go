@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
+
 	"sallyport/executor/api"
 )
 
@@ -150,9 +152,12 @@ func similar(got string, names []string) []string {
 		name     string
 		distance int
 	}
+	if len(got) > 200 { // no name is as long, and comparing takes the product of the lengths
+		return nil
+	}
 	var matches []match
 	for _, name := range names {
-		if d := distance(strings.ToLower(got), strings.ToLower(name)); d <= max(2, len(name)/4) {
+		if d := levenshtein.ComputeDistance(strings.ToLower(got), strings.ToLower(name)); d <= max(2, len(name)/4) {
 			matches = append(matches, match{name, d})
 		}
 	}
@@ -162,25 +167,4 @@ func similar(got string, names []string) []string {
 		found = append(found, m.name)
 	}
 	return found
-}
-
-// distance is Levenshtein's distance of two strings, in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substituted := diagonal
-			if a[i] != b[j] {
-				substituted++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(substituted, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
