@@ -28,6 +28,9 @@ func takeOver() (*processes, error) {
 	}
 	unix.Umask(0o022)
 	startThreads()
+	if err := heedSignals(); err != nil {
+		return nil, err
+	}
 	ignoreSignals()
 	if os.Getpid() == 1 {
 		if err := shieldFaults(); err != nil {
@@ -89,6 +92,45 @@ func closeOnExec() error {
 	return nil
 }
 
+// The kernel's struct sigaction and signal set (signal(7)); the zero value is the
+// default action.
+type sigaction struct {
+	handler, flags, restorer, mask uint64
+}
+
+const (
+	sigIgnored    = 1  // SIG_IGN
+	signalCount   = 64 // the kernel's, the C library's own among them
+	signalSetSize = 8  // bytes
+)
+
+func rtSigaction(s unix.Signal, act, old *sigaction) error {
+	_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(act)), uintptr(unsafe.Pointer(old)), signalSetSize, 0, 0)
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
+// heedSignals gives the signals that this process was started to ignore their
+// default action, since a job would inherit that, too. The runtime does so for
+// those that it handles, which leaves out the C library's.
+func heedSignals() error {
+	for s := unix.Signal(1); s <= signalCount; s++ {
+		var old sigaction
+		if err := rtSigaction(s, nil, &old); err != nil {
+			return fmt.Errorf("look at the action of signal %d: %w", s, err)
+		}
+		if old.handler != sigIgnored {
+			continue
+		}
+		if err := rtSigaction(s, &sigaction{}, nil); err != nil {
+			return fmt.Errorf("heed signal %d: %w", s, err)
+		}
+	}
+	return nil
+}
+
 // ignoreSignals lets signals of the agent pass without effect. They are caught
 // and dropped rather than ignored, because a child would inherit that.
 func ignoreSignals() {
@@ -102,12 +144,9 @@ func ignoreSignals() {
 // real fault ends it as before, only without a trace of the stack.
 func shieldFaults() error {
 	faults := []unix.Signal{unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS}
-	const setSize = 8       // bytes of the kernel's signal set
-	var byDefault [8]uint64 // struct sigaction: SIG_DFL, no flags, empty mask
 	for _, s := range faults {
-		_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&byDefault)), 0, setSize, 0, 0)
-		if e != 0 {
-			return fmt.Errorf("give up the handler of %v: %w", s, e)
+		if err := rtSigaction(s, &sigaction{}, nil); err != nil {
+			return fmt.Errorf("give up the handler of %v: %w", s, err)
 		}
 	}
 	return nil
