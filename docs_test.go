@@ -55,7 +55,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	rows := table(t, section(t, read(t, "docs/allowlist.md"), "Reasons"))
 	same(t, "docs/allowlist.md, reasons", rows, constants(t, "firewall", "Reason"))
 	for reason, row := range rows {
-		allows := reason == string(firewall.ReasonListed) || reason == string(firewall.ReasonOpen)
+		allows := slices.Contains([]firewall.Reason{firewall.ReasonListed, firewall.ReasonOpen, firewall.ReasonPolicyPage}, firewall.Reason(reason))
 		if (row[1] == string(firewall.Allow)) != allows {
 			t.Errorf("docs/allowlist.md: %s goes with %q", reason, row[1])
 		}

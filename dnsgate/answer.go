@@ -113,7 +113,7 @@ func (w *answerer) judge(rec *firewall.Record) int {
 		}
 		return dns.RcodeNameError
 	}
-	d := w.c.Policy.DecideDNS(name)
+	d := w.c.decide(name)
 	rec.Host, rec.Verdict, rec.Reason, rec.Rule, rec.Line = name.String(), d.Verdict, d.Reason, d.Rule, d.Line
 	if !d.Allowed() {
 		if d.Detail != "" {

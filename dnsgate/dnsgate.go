@@ -57,6 +57,11 @@ const (
 type Server struct {
 	// Policy decides; nil denies every name.
 	Policy *firewall.Policy
+	// Current, if not nil, gives the policy for each query in place of Policy.
+	Current func() *firewall.Policy
+	// Page is a name that every policy lets a client resolve, since the gate
+	// itself serves it; the zero Name is none.
+	Page firewall.Name
 	// Answer is the gate's IPv4 address in the cell. Required.
 	Answer netip.Addr
 	// Prefix is the cell's subnet: clients outside it are not answered. Required.
@@ -101,6 +106,17 @@ func (s *Server) Serve(ctx context.Context, pc *net.UDPConn, ln net.Listener) er
 		return err
 	}
 	return nil
+}
+
+// decide judges a name by the policy as it is now.
+func (s *Server) decide(name firewall.Name) firewall.Decision {
+	switch {
+	case name == s.Page && !name.IsZero():
+		return firewall.Decision{Verdict: firewall.Allow, Reason: firewall.ReasonPolicyPage}
+	case s.Current != nil:
+		return s.Current().DecideDNS(name)
+	}
+	return s.Policy.DecideDNS(name)
 }
 
 // A cell is the state of one Serve.

@@ -14,7 +14,7 @@ const (
 // Reason is the stable, documented cause of a decision.
 type Reason string
 
-// The reasons. Anything but the first two goes with Deny.
+// The reasons. Anything but the first two and ReasonPolicyPage goes with Deny.
 const (
 	ReasonListed         Reason = "listed"          // an entry of the allowlist matched
 	ReasonOpen           Reason = "open"            // the policy allows any host
@@ -34,6 +34,8 @@ const (
 	ReasonBadQuery       Reason = "bad_query"       // not an acceptable DNS query
 	ReasonLimit          Reason = "limit"           // a bound of the gate: connections, time, size
 	ReasonForeignClient  Reason = "foreign_client"  // the peer's address is not of this cell
+	ReasonPolicyChanged  Reason = "policy_changed"  // allowed when it began, cut when the policy no longer did
+	ReasonPolicyPage     Reason = "policy_page"     // the gate's own page, which every cell can read
 )
 
 // A Decision is what a policy says of a name and a port. A denial is a value,

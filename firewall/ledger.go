@@ -11,12 +11,16 @@ import (
 // names than this has its further decisions counted in Receipt.Overflow.
 const maxRows = 4096
 
+// maxChanges is the most changes of policy that one receipt lists.
+const maxChanges = 64
+
 // A Ledger counts the decision records of one run into its receipt. It is safe
 // for concurrent use and its memory is bounded.
 type Ledger struct {
 	policy, digest string
 
 	mu       sync.Mutex // guards what follows
+	changes  []PolicyChange
 	rows     map[rowKey]*tally
 	overflow int64
 }
@@ -35,6 +39,18 @@ type tally struct{ count, up, down int64 }
 // digest it repeats in the receipt.
 func NewLedger(policy, digest string) *Ledger {
 	return &Ledger{policy: policy, digest: digest, rows: make(map[rowKey]*tally)}
+}
+
+// Changed notes that the policy has changed. Of more changes than maxChanges the
+// latest stands for those that have no room.
+func (l *Ledger) Changed(c PolicyChange) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.changes) < maxChanges {
+		l.changes = append(l.changes, c)
+	} else {
+		l.changes[maxChanges-1] = c
+	}
 }
 
 // Add counts r.
@@ -62,7 +78,7 @@ func (l *Ledger) Add(r Record) {
 func (l *Ledger) Receipt() Receipt {
 	l.mu.Lock()
 	r := Receipt{
-		Policy: l.policy, Digest: l.digest, Overflow: l.overflow,
+		Policy: l.policy, Digest: l.digest, Changes: slices.Clone(l.changes), Overflow: l.overflow,
 		Hosts: make([]ReceiptHost, 0, len(l.rows)),
 	}
 	for k, t := range l.rows {

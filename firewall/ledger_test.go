@@ -34,6 +34,24 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// A receipt has the digest of its beginning and the changes since, within a bound.
+func TestLedgerChanges(t *testing.T) {
+	l := NewLedger("strict", "sha256:a")
+	if r := l.Receipt(); r.Changes != nil {
+		t.Errorf("changes %+v", r.Changes)
+	}
+	for g := range uint64(maxChanges + 5) {
+		l.Changed(PolicyChange{Generation: g, Digest: "sha256:b"})
+	}
+	r := l.Receipt()
+	if r.Digest != "sha256:a" || len(r.Changes) != maxChanges {
+		t.Fatalf("digest %s, %d changes", r.Digest, len(r.Changes))
+	}
+	if first, last := r.Changes[0], r.Changes[maxChanges-1]; first.Generation != 0 || last.Generation != maxChanges+4 {
+		t.Errorf("from %+v to %+v", first, last)
+	}
+}
+
 func TestLedgerIsBounded(t *testing.T) {
 	l := NewLedger("open", "")
 	var wg sync.WaitGroup

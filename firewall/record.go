@@ -52,12 +52,24 @@ type Record struct {
 // A Receipt is all that one run reached and was refused, counted by host.
 type Receipt struct {
 	Policy string `json:"policy"`
-	// Digest is the digest of the policy in effect; see Policy.Digest.
-	Digest string        `json:"digest"`
-	Hosts  []ReceiptHost `json:"hosts"`
+	// Digest is the digest of the policy when the lease began; see Policy.Digest.
+	Digest string `json:"digest"`
+	// Changes are those of the policy during the lease, the oldest first.
+	Changes []PolicyChange `json:"changes,omitempty"`
+	Hosts   []ReceiptHost  `json:"hosts"`
 	// Overflow counts decisions about further hosts once the cap on distinct
 	// rows was reached; they are in the log all the same.
 	Overflow int64 `json:"overflow,omitempty"`
+}
+
+// A PolicyChange is a reloaded allowlist that changed what the policy of a lease
+// says, or took the policy away.
+type PolicyChange struct {
+	Time       time.Time `json:"time"`
+	Generation uint64    `json:"generation"` // of the allowlist
+	// Digest is that of the policy from then on; it is empty where the allowlist
+	// no longer has the policy, so that everything is denied.
+	Digest string `json:"digest"`
 }
 
 // A ReceiptHost is one row of a receipt: the decisions of one kind about one
