@@ -12,24 +12,31 @@ import (
 // A tunnel copies between two connections until both directions have ended.
 type tunnel struct {
 	client, up *net.TCPConn
-	ended      atomic.Int32 // directions that came to their end
+	took       func(up bool, n int) (ok bool) // see relay
+	ended      atomic.Int32                   // directions that came to their end
 }
 
 // relay copies both ways and returns the bytes of each. The end of one direction
 // is passed on as a half-close while the other goes on; a connection that breaks
 // breaks the other one too. Both are closed when it returns.
-func relay(client, up *net.TCPConn) (sent, received int64) {
-	t := &tunnel{client: client, up: up}
+//
+// Unless nil, took is called after each piece that was passed on, with its
+// direction and its bytes, from two goroutines; if it returns false, the tunnel
+// is cut.
+func relay(client, up *net.TCPConn, took func(up bool, n int) (ok bool)) (sent, received int64) {
+	t := &tunnel{client: client, up: up, took: took}
 	done := make(chan int64, 1)
 	go func() { done <- t.copy(client, up) }()
 	sent = t.copy(up, client)
 	return sent, <-done
 }
 
-// copy is one direction. Between two TCP connections io.Copy leaves the copying
-// to the kernel (splice).
+// errCut ends a direction in which took has refused to go on.
+var errCut = errors.New("cut")
+
+// copy is one direction.
 func (t *tunnel) copy(dst, src *net.TCPConn) int64 {
-	n, err := io.Copy(dst, src)
+	n, err := t.move(dst, src)
 	if err == nil {
 		err = dst.CloseWrite()
 	}
@@ -45,6 +52,32 @@ func (t *tunnel) copy(dst, src *net.TCPConn) int64 {
 		reset(t.up)
 	}
 	return n
+}
+
+// move passes on what comes from src until its end: in the kernel, or through a
+// buffer where that cannot be.
+func (t *tunnel) move(dst, src *net.TCPConn) (total int64, err error) {
+	p, err := newPump(dst, src)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		n, err := p.next()
+		if err == errNoSplice {
+			n, err = p.nextBuffered(dst, src)
+		}
+		total += int64(n)
+		if n > 0 && t.took != nil && !t.took(src == t.client, n) {
+			p.drop()
+			return total, errCut
+		}
+		switch {
+		case err == io.EOF:
+			return total, nil
+		case err != nil:
+			return total, err
+		}
+	}
 }
 
 // awaitFault waits on a connection that has no more to read. It returns true

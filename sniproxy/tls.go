@@ -33,7 +33,7 @@ func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall
 	rec.BytesUp = int64(n)
 	in.free() // a tunnel may live for hours
 	if err == nil {
-		sent, received := relay(client, up)
+		sent, received := relay(client, up, nil)
 		rec.BytesUp += sent
 		rec.BytesDown = received
 	}
