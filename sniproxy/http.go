@@ -60,13 +60,17 @@ func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first 
 	if r != nil {
 		return h.refuse(req, &rec, r)
 	}
-	d := h.v.Policy.Decide(req.host, portHTTP)
+	if h.v.Page.serves(req.host) {
+		return h.servePage(req, &rec)
+	}
+	policy := h.v.policy()
+	d := policy.Decide(req.host, portHTTP)
 	judged(&rec, d)
 	if !d.Allowed() {
 		return h.refuse(req, &rec, &refusal{reason: d.Reason, detail: d.Detail, status: http.StatusForbidden})
 	}
 	_ = h.client.SetDeadline(time.Time{})
-	return h.forward(ctx, req, d, &rec)
+	return h.forward(ctx, req, &flow{name: req.host, port: portHTTP, policy: policy, decision: d, client: h.client}, &rec)
 }
 
 func (h *httpConn) readRequest(rec *firewall.Record) (*request, *refusal) {
@@ -83,20 +87,26 @@ func (h *httpConn) readRequest(rec *firewall.Record) (*request, *refusal) {
 // forward sends a request that is allowed and relays the response. A connection
 // that stood idle may be dead without a sign: then, and only where nothing came
 // back and a repetition does no harm, the request gets a fresh one.
-func (h *httpConn) forward(ctx context.Context, req *request, d firewall.Decision, rec *firewall.Record) (more bool) {
-	reuse := h.up != nil && h.up.name == req.host && req.repeatable()
+func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *firewall.Record) (more bool) {
+	reuse := h.up != nil && h.up.name == req.host && h.up.policy == f.policy && req.repeatable()
 	for ; ; reuse = false {
 		if !reuse {
-			if r := h.reach(ctx, req, d); r != nil {
+			if r := h.reach(ctx, f); r != nil {
 				return h.refuse(req, rec, r)
 			}
 		}
 		rec.Upstream = h.up.addr
 		up, sent, received := h.up, h.up.sent, h.up.received
+		f.upstream, f.up = up.addr, up.conn
+		h.v.begin(f)
 		more, r, again := h.exchange(req, reuse)
+		cut := h.v.end(f)
 		rec.BytesUp += up.sent - sent
 		rec.BytesDown += up.received - received
 		switch {
+		case cut != nil:
+			h.v.finish(rec, cut)
+			return false
 		case again && ctx.Err() == nil:
 			continue
 		case ctx.Err() != nil:
@@ -115,14 +125,14 @@ func (h *httpConn) forward(ctx context.Context, req *request, d firewall.Decisio
 }
 
 // reach connects to the host of a request.
-func (h *httpConn) reach(ctx context.Context, req *request, d firewall.Decision) *refusal {
+func (h *httpConn) reach(ctx context.Context, f *flow) *refusal {
 	h.hangUp()
-	conn, addr, r := h.v.connect(ctx, req.host, portHTTP, d)
+	conn, addr, r := h.v.connect(ctx, f.name, portHTTP, f.decision)
 	if r != nil {
 		return r
 	}
 	h.v.track(conn)
-	h.up = newUpstream(req.host, addr, conn)
+	h.up = newUpstream(f, addr, conn)
 	return nil
 }
 
@@ -200,6 +210,9 @@ func (h *httpConn) answer(req *request, r *refusal) {
 	body := fmt.Sprintf("sallyport: the policy gate %s\nhost: %s\n", what, req.shownHost)
 	if r.detail != "" {
 		body += "detail: " + r.detail + "\n"
+	}
+	if page := h.v.Page.Name; !page.IsZero() && !req.host.IsZero() && r.reason != "" {
+		body += fmt.Sprintf("more: http://%s/why?host=%s&port=%d\n", page, req.host, portHTTP)
 	}
 	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"+
 		"Content-Length: %d\r\nConnection: close\r\n", r.status, http.StatusText(r.status), len(body))

@@ -67,6 +67,11 @@ type Resolver interface {
 type Server struct {
 	// Policy judges names; nil denies everything.
 	Policy *firewall.Policy
+	// Current, if not nil, gives the policy for each decision in place of Policy;
+	// PolicyChanged must be called after it began to give another one.
+	Current func() *firewall.Policy
+	// Page is the host that the gate itself serves, if any.
+	Page Page
 	// Prefix is the cell's subnet: clients outside it are refused, and the zero
 	// Prefix holds nobody.
 	Prefix netip.Prefix
@@ -93,6 +98,8 @@ type Server struct {
 
 	open atomic.Int64 // connections now
 	held atomic.Int64 // bytes that hellos and heads hold now; see reserve
+
+	flows flows
 }
 
 // ServeTLS tunnels the connections that ln accepts to port 443 of the host that

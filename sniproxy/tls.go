@@ -15,10 +15,9 @@ const maxShownHost = 100
 func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) {
 	in := newHeadBuffer(v.Server)
 	defer in.free()
-	d, name, r := v.judgeHello(client, in, &rec)
-	var up *net.TCPConn
+	f, r := v.judgeHello(client, in, &rec)
 	if r == nil {
-		up, rec.Upstream, r = v.connect(ctx, name, portTLS, d)
+		f.up, rec.Upstream, r = v.connect(ctx, f.name, portTLS, f.decision)
 	}
 	if r != nil {
 		v.finish(&rec, r)
@@ -27,8 +26,11 @@ func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall
 		}
 		return
 	}
+	up := f.up
+	f.upstream = rec.Upstream
 	v.track(up)
 	defer v.drop(up)
+	v.begin(f)
 	n, err := up.Write(in.b)
 	rec.BytesUp = int64(n)
 	in.free() // a tunnel may live for hours
@@ -40,35 +42,36 @@ func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall
 	if ctx.Err() != nil {
 		rec.Detail = "cut by the gate"
 	}
-	v.finish(&rec, nil)
+	v.finish(&rec, v.end(f))
 }
 
 // judgeHello reads a hello and asks the policy about the name in it.
-func (v *service) judgeHello(client *net.TCPConn, in *headBuffer, rec *firewall.Record) (firewall.Decision, firewall.Name, *refusal) {
+func (v *service) judgeHello(client *net.TCPConn, in *headBuffer, rec *firewall.Record) (*flow, *refusal) {
 	h, r := v.readHello(client, in, rec)
 	if r != nil {
-		return firewall.Decision{}, firewall.Name{}, r
+		return nil, r
 	}
 	if h.name == nil {
-		return firewall.Decision{}, firewall.Name{}, &refusal{reason: firewall.ReasonNoSNI,
+		return nil, &refusal{reason: firewall.ReasonNoSNI,
 			detail: "the hello names no host", alert: alertMissingExtension}
 	}
 	rec.Host = firewall.Escape(string(h.name), maxShownHost)
 	name, r := hostName(h.name)
 	if r != nil {
-		return firewall.Decision{}, firewall.Name{}, r
+		return nil, r
 	}
 	rec.Host = name.String()
-	d := v.Policy.Decide(name, portTLS)
+	policy := v.policy()
+	d := policy.Decide(name, portTLS)
 	judged(rec, d)
 	switch {
 	case !d.Allowed():
-		return d, name, &refusal{reason: d.Reason, detail: d.Detail, alert: alertAccessDenied}
-	case h.ech && !v.Policy.PassECH():
-		return d, name, &refusal{reason: firewall.ReasonECH,
+		return nil, &refusal{reason: d.Reason, detail: d.Detail, alert: alertAccessDenied}
+	case h.ech && !policy.PassECH():
+		return nil, &refusal{reason: firewall.ReasonECH,
 			detail: "an encrypted ClientHello, or GREASE that looks like one", alert: alertAccessDenied}
 	}
-	return d, name, nil
+	return &flow{name: name, port: portTLS, ech: h.ech, policy: policy, decision: d, client: client}, nil
 }
 
 // readHello reads from client until its ClientHello is complete, or refused, or

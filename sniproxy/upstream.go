@@ -20,18 +20,19 @@ const (
 // An upstream is the connection to the host of a request, kept for as long as
 // requests to the same host follow.
 type upstream struct {
-	name firewall.Name
-	addr netip.AddrPort
-	conn *net.TCPConn
-	br   *bufio.Reader
+	name   firewall.Name
+	policy *firewall.Policy // under which it was dialled
+	addr   netip.AddrPort
+	conn   *net.TCPConn
+	br     *bufio.Reader
 
 	room           int64 // bytes that may still come, while limited
 	limited        bool
 	sent, received int64
 }
 
-func newUpstream(name firewall.Name, addr netip.AddrPort, conn *net.TCPConn) *upstream {
-	u := &upstream{name: name, addr: addr, conn: conn}
+func newUpstream(f *flow, addr netip.AddrPort, conn *net.TCPConn) *upstream {
+	u := &upstream{name: f.name, policy: f.policy, addr: addr, conn: conn}
 	u.br = bufio.NewReader(u)
 	return u
 }
