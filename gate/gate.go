@@ -50,6 +50,9 @@ type Daemon struct {
 	Load func() (*firewall.Policies, error)
 	// Resolver finds the addresses of allowed names. Required.
 	Resolver sniproxy.Resolver
+	// Cache is the size of the resolver cache of each cell, where the Resolver is a
+	// sniproxy.Lookuper, too; the zero value is none.
+	Cache CacheSize
 	// Log gets the decisions and the gate's own doings. Required.
 	Log *slog.Logger
 	// Version and Warnings are shown by the health call.

@@ -125,7 +125,7 @@ func testResolver(t *testing.T) sniproxy.Resolver {
 	})}
 	go srv.ActivateAndServe()
 	t.Cleanup(func() { pc.Close() })
-	return &sniproxy.DNSResolver{Servers: []netip.AddrPort{netip.MustParseAddrPort(pc.LocalAddr().String())}}
+	return &sniproxy.DNSResolver{Servers: []sniproxy.DNSServer{sniproxy.UDPServer(netip.MustParseAddrPort(pc.LocalAddr().String()))}}
 }
 
 // freePorts are three ports that nobody uses on the loopback interface.

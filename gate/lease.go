@@ -136,12 +136,16 @@ func (s *server) serve(ctx context.Context, l *lease, sockets *sockets) {
 
 func (l *lease) serve(ctx context.Context, on *sockets) error {
 	s := l.server
+	resolver, err := s.cellResolver()
+	if err != nil {
+		return err
+	}
 	names := &dnsgate.Server{
 		Policy: l.policy, Answer: l.Address, Prefix: l.Prefix, Record: l.record,
 		Log: s.Log.With("cell", l.id),
 	}
 	tunnel := &sniproxy.Server{
-		Policy: l.policy, Prefix: l.Prefix, Resolver: outside{s}, Record: l.record,
+		Policy: l.policy, Prefix: l.Prefix, Resolver: outside{s, resolver}, Record: l.record,
 		Dial: s.dial, Log: s.Log.With("cell", l.id),
 	}
 	group, inner := errgroup.WithContext(ctx)
@@ -225,11 +229,14 @@ func (l *lease) cell(rows bool) control.Cell {
 
 // outside is the gate's resolver without the cells: the tunnel must not lead
 // from one cell into another, also where an allowlist admits a private range
-// that holds the cells.
-type outside struct{ *server }
+// that holds the cells. It stands before the cache, so that it judges each use.
+type outside struct {
+	*server
+	inner sniproxy.Resolver
+}
 
 func (o outside) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error) {
-	addrs, err := o.Resolver.Resolve(ctx, name)
+	addrs, err := o.inner.Resolve(ctx, name)
 	if err != nil {
 		return nil, err
 	}

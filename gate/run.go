@@ -23,7 +23,8 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 	if err != nil {
 		return err
 	}
-	d := &Daemon{Policies: policies, Load: load, Resolver: resolver, Log: log, Version: version}
+	defer resolver.CloseIdle()
+	d := &Daemon{Policies: policies, Load: load, Resolver: resolver, Cache: settings.cache(), Log: log, Version: version}
 	if w := forwardWarning(ipForward); w != "" {
 		log.Warn(w)
 		d.Warnings = append(d.Warnings, w)

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -18,36 +19,44 @@ import (
 )
 
 func TestParseSettings(t *testing.T) {
-	s, err := ParseSettings([]string{"SALLYPORT_RESOLVERS=192.0.2.1, 192.0.2.2:5353,[2001:db8::1]:53,2001:db8::2", "PATH=/bin"})
+	s, err := ParseSettings([]string{"SALLYPORT_RESOLVERS=192.0.2.1, 192.0.2.2:5353,[2001:db8::1]:53,2001:db8::2," +
+		"tcp://192.0.2.3,tls://192.0.2.4#dns.example,tls://[2001:db8::4]:8853", "PATH=/bin"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Allowlist != "/etc/sallyport/allowlist.yaml" || s.ControlSocket != "/run/sallyport/control.sock" {
+	if s.Allowlist != "/etc/sallyport/allowlist.yaml" || s.ControlSocket != "/run/sallyport/control.sock" ||
+		s.cache() != (CacheSize{Names: 1024, Least: 5 * time.Second, Most: 5 * time.Minute}) {
 		t.Errorf("defaults %+v", s)
 	}
 	r, err := s.resolver()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := r.(*sniproxy.DNSResolver).Servers
-	want := []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:5353"),
-		netip.MustParseAddrPort("[2001:db8::1]:53"), netip.MustParseAddrPort("[2001:db8::2]:53")}
-	if len(got) != len(want) {
-		t.Fatalf("resolvers %v, want %v", got, want)
-	}
-	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("resolver %v, want %v", got[i], want[i])
-		}
+	const want = "[udp://192.0.2.1:53 udp://192.0.2.2:5353 udp://[2001:db8::1]:53 udp://[2001:db8::2]:53 " +
+		"tcp://192.0.2.3:53 tls://192.0.2.4:853#dns.example tls://[2001:db8::4]:8853]"
+	if got := fmt.Sprint(r.Servers); got != want {
+		t.Errorf("resolvers %s, want %s", got, want)
 	}
 
 	s, err = ParseSettings([]string{"SALLYPORT_ALLOWLIST=/a", "SALLYPORT_CONTROL_SOCKET=/b"})
 	if err != nil || s.Allowlist != "/a" || s.ControlSocket != "/b" || len(s.Resolvers) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	for _, bad := range []string{"dns.example", "192.0.2.1:", "192.0.2.1:0", "192.0.2.1:x", "192.0.2.300", "192.0.2.1,,192.0.2.2"} {
+	for _, bad := range []string{"dns.example", "192.0.2.1:", "192.0.2.1:0", "192.0.2.1:x", "192.0.2.300", "192.0.2.1,,192.0.2.2",
+		"https://192.0.2.1", "tls://dns.example", "tls://192.0.2.1#", "tls://192.0.2.1#a b", "192.0.2.1#dns.example", "tcp://192.0.2.1:0"} {
 		if s, err := ParseSettings([]string{"SALLYPORT_RESOLVERS=" + bad}); err == nil {
 			t.Errorf("%q gives %v", bad, s.Resolvers)
+		}
+	}
+	for _, bad := range []string{"NAMES=-1", "MIN=-1s", "MAX=4s", "MIN=soon"} {
+		if s, err := ParseSettings([]string{"SALLYPORT_CACHE_" + bad}); err == nil {
+			t.Errorf("%s gives %+v", bad, s.cache())
+		}
+	}
+	for _, ca := range []string{filepath.Join(t.TempDir(), "absent.pem"), os.DevNull} {
+		s := Settings{Resolvers: []dnsServer{dnsServer(sniproxy.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))}, ResolverCA: ca}
+		if _, err := s.resolver(); err == nil {
+			t.Errorf("authorities from %s", ca)
 		}
 	}
 }
@@ -58,7 +67,7 @@ func TestRunRefusesAllowlist(t *testing.T) {
 	dir := t.TempDir()
 	settings := Settings{
 		Allowlist: filepath.Join(dir, "allowlist.yaml"), ControlSocket: filepath.Join(dir, "control.sock"),
-		Resolvers: []server53{server53(netip.MustParseAddrPort("192.0.2.1:53"))},
+		Resolvers: []dnsServer{dnsServer(sniproxy.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))},
 	}
 	refused := func(t *testing.T, want string) {
 		t.Helper()

@@ -1,12 +1,16 @@
 package gate
 
 import (
+	"crypto/x509"
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/caarlos0/env/v11"
+	// The image holds no certificates: these are the authorities of DNS servers
+	// over TLS where the machine has none.
+	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"sallyport/sniproxy"
 )
@@ -21,9 +25,18 @@ type Settings struct {
 	Allowlist string `env:"ALLOWLIST" envDefault:"/etc/sallyport/allowlist.yaml"`
 	// ControlSocket is the path of the unix socket of the control API.
 	ControlSocket string `env:"CONTROL_SOCKET" envDefault:"/run/sallyport/control.sock"`
-	// Resolvers are the DNS servers that the gate asks, as a list with commas; a
-	// port of 53 may be left out. If there are none, those of /etc/resolv.conf.
-	Resolvers []server53 `env:"RESOLVERS"`
+	// Resolvers are the DNS servers that the gate asks, as a list with commas, in
+	// the form of sniproxy.ParseDNSServer. If there are none, those of
+	// /etc/resolv.conf.
+	Resolvers []dnsServer `env:"RESOLVERS"`
+	// ResolverCA is the path of a PEM file with the authorities of servers over
+	// TLS; if empty, the public ones.
+	ResolverCA string `env:"RESOLVER_CA"`
+	// CacheNames is how many names the cache of each cell holds; 0 is no cache.
+	// An answer is kept for its TTL, within CacheMin and CacheMax.
+	CacheNames int           `env:"CACHE_NAMES" envDefault:"1024"`
+	CacheMin   time.Duration `env:"CACHE_MIN" envDefault:"5s"`
+	CacheMax   time.Duration `env:"CACHE_MAX" envDefault:"5m"`
 }
 
 // ParseSettings reads the settings from an environment in the form of os.Environ.
@@ -33,11 +46,18 @@ func ParseSettings(environ []string) (Settings, error) {
 	if err != nil {
 		return Settings{}, fmt.Errorf("settings: %w", err)
 	}
+	if c := s.cache(); c.Names < 0 || c.Least < 0 || c.Most < c.Least {
+		return Settings{}, fmt.Errorf("settings: a cache of %d names that keeps answers for %v to %v", c.Names, c.Least, c.Most)
+	}
 	return s, nil
 }
 
+func (s Settings) cache() CacheSize {
+	return CacheSize{Names: s.CacheNames, Least: s.CacheMin, Most: s.CacheMax}
+}
+
 // resolver is the one that the settings ask for.
-func (s Settings) resolver() (sniproxy.Resolver, error) {
+func (s Settings) resolver() (*sniproxy.DNSResolver, error) {
 	if len(s.Resolvers) == 0 {
 		r, err := sniproxy.SystemResolver("/etc/resolv.conf")
 		if err != nil {
@@ -46,26 +66,31 @@ func (s Settings) resolver() (sniproxy.Resolver, error) {
 		return r, nil
 	}
 	r := &sniproxy.DNSResolver{}
-	for _, a := range s.Resolvers {
-		r.Servers = append(r.Servers, netip.AddrPort(a))
+	for _, d := range s.Resolvers {
+		r.Servers = append(r.Servers, sniproxy.DNSServer(d))
+	}
+	if s.ResolverCA != "" {
+		pem, err := os.ReadFile(s.ResolverCA)
+		if err != nil {
+			return nil, fmt.Errorf("the resolvers' authorities: %w", err)
+		}
+		r.Roots = x509.NewCertPool()
+		if !r.Roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("the resolvers' authorities: %s holds no certificate", s.ResolverCA)
+		}
 	}
 	return r, nil
 }
 
-// A server53 is the address of a DNS server.
-type server53 netip.AddrPort
+// A dnsServer is a DNS server in the settings.
+type dnsServer sniproxy.DNSServer
 
-func (s *server53) UnmarshalText(text []byte) error {
-	t := strings.TrimSpace(string(text))
-	if a, err := netip.ParseAddr(t); err == nil {
-		*s = server53(netip.AddrPortFrom(a, 53))
-		return nil
+func (s *dnsServer) UnmarshalText(text []byte) error {
+	d, err := sniproxy.ParseDNSServer(strings.TrimSpace(string(text)))
+	if err != nil {
+		return err
 	}
-	a, err := netip.ParseAddrPort(t)
-	if err != nil || a.Port() == 0 {
-		return fmt.Errorf("%q is not an address with a port, such as 192.0.2.1:53", t)
-	}
-	*s = server53(a)
+	*s = dnsServer(d)
 	return nil
 }
 

@@ -39,9 +39,13 @@ func FuzzAnswer(f *testing.F) {
 		if six {
 			qtype = dns.TypeAAAA
 		}
-		addrs, err := addresses(m, parseName(t, "site.example"), qtype)
+		answer, err := addresses(m, parseName(t, "site.example"), qtype)
+		addrs := answer.Addrs
 		if err != nil && addrs != nil {
 			t.Errorf("both %v and %v", addrs, err)
+		}
+		if answer.TTL < 0 {
+			t.Errorf("a TTL of %v", answer.TTL)
 		}
 		for _, a := range addrs {
 			if a.IsValid() && a.Is4() == six {

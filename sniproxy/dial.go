@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"time"
 
 	"sallyport/firewall"
@@ -18,6 +17,7 @@ const (
 	connectTimeout = 20 * time.Second // to resolve and to dial, in all
 	dialTimeout    = 10 * time.Second
 	maxDials       = 4
+	dialStagger    = 250 * time.Millisecond // RFC 8305, section 5
 )
 
 // keepAlive finds a peer that vanished within about two minutes. No tunnel has
@@ -46,29 +46,88 @@ func (s *Server) connect(ctx context.Context, name firewall.Name, port uint16, d
 	return s.dialAny(ctx, addrs, port)
 }
 
-// dialAny tries addresses that have been judged, IPv4 first.
+// A dialled is how one try to connect ended.
+type dialled struct {
+	conn *net.TCPConn
+	addr netip.AddrPort
+	err  error
+}
+
+// dialAny connects to one of the addresses that have been judged. It tries them
+// one after the other, IPv6 and IPv4 in turn, and does not wait longer than
+// dialStagger for one before it tries the next as well (RFC 8305, section 5). It
+// returns once every try has ended.
 func (s *Server) dialAny(ctx context.Context, addrs []netip.Addr, port uint16) (*net.TCPConn, netip.AddrPort, *refusal) {
-	addrs = slices.Clone(addrs)
-	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	addrs = interleave(addrs)
 	addrs = addrs[:min(len(addrs), maxDials)]
-	var last netip.AddrPort
-	var err error
-	for _, a := range addrs {
-		last = netip.AddrPortFrom(a, port)
-		var up *net.TCPConn
-		if up, err = s.dial(ctx, last); err != nil {
-			if ctx.Err() != nil {
-				break
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan dialled, len(addrs))
+	var won, last dialled
+	tried, open := 0, 0
+	more := func() bool { return tried < len(addrs) && won.conn == nil && ctx.Err() == nil }
+	next := time.NewTimer(0) // fires whenever there are more
+	defer next.Stop()
+	for open > 0 || more() {
+		select {
+		case <-next.C:
+			if more() {
+				go s.try(ctx, netip.AddrPortFrom(addrs[tried], port), results)
+				tried, open = tried+1, open+1
+				next.Reset(dialStagger)
 			}
-			continue
+		case r := <-results:
+			open--
+			switch {
+			case r.conn == nil:
+				last = r
+				next.Reset(0)
+			case won.conn == nil:
+				won = r
+				cancel() // ends the other tries
+			default:
+				reset(r.conn)
+			}
 		}
-		if isSelf(addrPort(up.LocalAddr()).Addr(), a) {
-			reset(up)
-			return nil, last, addressRefused(a.String() + " is the gate's own address")
-		}
-		return up, last, nil
 	}
-	return nil, last, &refusal{reason: firewall.ReasonDial, detail: firewall.Escape(err.Error(), 200), alert: alertInternalError, status: 502}
+	switch {
+	case won.conn == nil && last.err == nil:
+		last.err = ctx.Err()
+		fallthrough
+	case won.conn == nil:
+		return nil, last.addr, &refusal{reason: firewall.ReasonDial, detail: firewall.Escape(last.err.Error(), 200), alert: alertInternalError, status: 502}
+	case isSelf(addrPort(won.conn.LocalAddr()).Addr(), won.addr.Addr()):
+		reset(won.conn)
+		return nil, won.addr, addressRefused(won.addr.Addr().String() + " is the gate's own address")
+	}
+	return won.conn, won.addr, nil
+}
+
+func (s *Server) try(ctx context.Context, addr netip.AddrPort, results chan<- dialled) {
+	conn, err := s.dial(ctx, addr)
+	results <- dialled{conn, addr, err}
+}
+
+// interleave orders addresses for dialling: the families in turn, IPv6 first
+// (RFC 8305, section 4), each in the order of the answer.
+func interleave(addrs []netip.Addr) []netip.Addr {
+	var families [2][]netip.Addr
+	for _, a := range addrs {
+		i := 0
+		if a.Is4() {
+			i = 1
+		}
+		families[i] = append(families[i], a)
+	}
+	ordered := make([]netip.Addr, 0, len(addrs))
+	for i := 0; len(ordered) < len(addrs); i++ {
+		for _, f := range families {
+			if i < len(f) {
+				ordered = append(ordered, f[i])
+			}
+		}
+	}
+	return ordered
 }
 
 func (s *Server) dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {

@@ -2,8 +2,10 @@ package sniproxy
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 	"time"
@@ -26,11 +28,26 @@ const (
 )
 
 // A DNSResolver asks recursive servers for the A and AAAA records of a fully
-// qualified name, over UDP and, where an answer is cut, over TCP. It knows no
-// search domains, no hosts file and no cache.
+// qualified name. It knows no search domains, no hosts file and no cache; see
+// Cache.
 type DNSResolver struct {
 	// Servers are asked in order, the next one when one fails. Required.
-	Servers []netip.AddrPort
+	Servers []DNSServer
+	// Roots are the authorities for servers over TLS; if nil, the system's.
+	Roots *x509.CertPool
+	// Observe, if not nil, is told of each question to each server: how long it
+	// took and whether it was answered.
+	Observe func(server DNSServer, took time.Duration, answered bool)
+
+	idle idlePool
+}
+
+// An Answer is what a name resolved to.
+type Answer struct {
+	Addrs []netip.Addr // IPv4 before IPv6
+	// TTL is how long the answer may be used: the least of the records that led to
+	// the addresses.
+	TTL time.Duration
 }
 
 // SystemResolver is a resolver with the servers of a resolv.conf(5) file; all
@@ -46,7 +63,7 @@ func SystemResolver(resolvConf string) (*DNSResolver, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: nameserver %q is not an IP address", resolvConf, s)
 		}
-		r.Servers = append(r.Servers, netip.AddrPortFrom(a, 53))
+		r.Servers = append(r.Servers, UDPServer(netip.AddrPortFrom(a, portDNS)))
 	}
 	if len(r.Servers) == 0 {
 		return nil, fmt.Errorf("%s: no nameserver line", resolvConf)
@@ -56,17 +73,23 @@ func SystemResolver(resolvConf string) (*DNSResolver, error) {
 
 // An outcome is what one question came to.
 type outcome struct {
-	addrs []netip.Addr
-	err   error
+	Answer
+	err error
 }
 
-// Resolve returns every address of name, IPv4 before IPv6. It takes at most 5 s.
+// Resolve is Lookup without the TTL.
+func (r *DNSResolver) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error) {
+	a, err := r.Lookup(ctx, name)
+	return a.Addrs, err
+}
+
+// Lookup returns every address of name, IPv4 before IPv6. It takes at most 5 s.
 // A name that leads through another one which is never allowed gives a
 // *RefusedAnswerError. Where only one address family could be asked, its
 // addresses are the answer.
-func (r *DNSResolver) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error) {
+func (r *DNSResolver) Lookup(ctx context.Context, name firewall.Name) (Answer, error) {
 	if name.IsZero() || len(r.Servers) == 0 {
-		return nil, errors.New("resolving: no name or no server")
+		return Answer{}, errors.New("resolving: no name or no server")
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -75,11 +98,11 @@ func (r *DNSResolver) Resolve(ctx context.Context, name firewall.Name) ([]netip.
 	done := make(chan int, len(qtypes))
 	for i, qtype := range qtypes {
 		go func() {
-			results[i].addrs, results[i].err = r.ask(ctx, name, qtype)
+			results[i].Answer, results[i].err = r.ask(ctx, name, qtype)
 			done <- i
 		}()
 	}
-	if first := <-done; results[first].err == nil && len(results[first].addrs) > 0 {
+	if first := <-done; results[first].err == nil && len(results[first].Addrs) > 0 {
 		defer time.AfterFunc(siblingTimeout, cancel).Stop()
 	}
 	<-done
@@ -87,40 +110,53 @@ func (r *DNSResolver) Resolve(ctx context.Context, name firewall.Name) ([]netip.
 }
 
 // merge joins the answers of both families; a refused one refuses both.
-func merge(name firewall.Name, results [2]outcome) ([]netip.Addr, error) {
-	var addrs []netip.Addr
+func merge(name firewall.Name, results [2]outcome) (Answer, error) {
+	var joined Answer
 	var failed error
 	for _, o := range results {
 		var refused *RefusedAnswerError
 		if errors.As(o.err, &refused) {
-			return nil, o.err
+			return Answer{}, o.err
 		}
 		if failed == nil {
 			failed = o.err
 		}
-		addrs = append(addrs, o.addrs...)
+		if len(o.Addrs) == 0 {
+			continue
+		}
+		if len(joined.Addrs) == 0 || o.TTL < joined.TTL {
+			joined.TTL = o.TTL
+		}
+		joined.Addrs = append(joined.Addrs, o.Addrs...)
 	}
 	switch {
-	case len(addrs) > 0:
-		return addrs, nil
+	case len(joined.Addrs) > 0 && failed != nil:
+		joined.TTL = 0 // half of an answer: the other half may be there the next time
+		return joined, nil
+	case len(joined.Addrs) > 0:
+		return joined, nil
 	case failed != nil:
-		return nil, fmt.Errorf("resolving %s: %w", name, failed)
+		return Answer{}, fmt.Errorf("resolving %s: %w", name, failed)
 	default:
-		return nil, fmt.Errorf("resolving %s: it has no address", name)
+		return Answer{}, fmt.Errorf("resolving %s: it has no address", name)
 	}
 }
 
 // ask puts one question to the servers until one answers it.
-func (r *DNSResolver) ask(ctx context.Context, name firewall.Name, qtype uint16) ([]netip.Addr, error) {
+func (r *DNSResolver) ask(ctx context.Context, name firewall.Name, qtype uint16) (Answer, error) {
 	var failed error
 	for i := range rounds * len(r.Servers) {
 		server := r.Servers[i%len(r.Servers)]
-		m, err := exchange(ctx, server, name, qtype)
+		start := time.Now()
+		m, err := r.exchange(ctx, server, name, qtype)
+		if r.Observe != nil {
+			r.Observe(server, time.Since(start), err == nil)
+		}
 		switch {
 		case err != nil:
 			failed = fmt.Errorf("asking %s: %w", server, err)
 		case m.Rcode == dns.RcodeNameError:
-			return nil, errors.New("no such name")
+			return Answer{}, errors.New("no such name")
 		case m.Rcode == dns.RcodeSuccess:
 			return addresses(m, name, qtype)
 		default:
@@ -130,67 +166,40 @@ func (r *DNSResolver) ask(ctx context.Context, name firewall.Name, qtype uint16)
 			break
 		}
 	}
-	return nil, failed
-}
-
-// exchange asks one server over UDP, and over TCP where the answer is cut.
-func exchange(ctx context.Context, server netip.AddrPort, name firewall.Name, qtype uint16) (*dns.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	q := new(dns.Msg)
-	q.SetQuestion(name.String()+".", qtype)
-	q.SetEdns0(udpSize, false)
-	m, err := exchangeOver(ctx, "udp", server, q)
-	if err == nil && m.Truncated {
-		m, err = exchangeOver(ctx, "tcp", server, q)
-	}
-	return m, err
-}
-
-func exchangeOver(ctx context.Context, network string, server netip.AddrPort, q *dns.Msg) (*dns.Msg, error) {
-	c := dns.Client{Net: network, Timeout: tryTimeout}
-	conn, err := c.DialContext(ctx, server.String())
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	// The client heeds the context's deadline, not its end.
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	m, _, err := c.ExchangeWithConnContext(ctx, q, conn)
-	if err != nil {
-		return nil, err
-	}
-	if !m.Response || m.Opcode != dns.OpcodeQuery || len(m.Question) != 1 ||
-		!strings.EqualFold(m.Question[0].Name, q.Question[0].Name) ||
-		m.Question[0].Qtype != q.Question[0].Qtype || m.Question[0].Qclass != dns.ClassINET {
-		return nil, errors.New("the answer is to another question")
-	}
-	return m, nil
+	return Answer{}, failed
 }
 
 // addresses collects the records of name, following CNAMEs within the answer.
 // A CNAME to a name that no policy may allow refuses the answer.
-func addresses(m *dns.Msg, name firewall.Name, qtype uint16) ([]netip.Addr, error) {
+func addresses(m *dns.Msg, name firewall.Name, qtype uint16) (Answer, error) {
 	owner := name.String() + "."
+	least := uint32(math.MaxInt32) // RFC 2181, section 8
 	for range maxChain + 1 {
-		addrs, target := records(m.Answer, owner, qtype)
-		if target == "" {
-			return addrs, nil
+		found := records(m.Answer, owner, qtype)
+		least = min(least, found.ttl)
+		if found.target == "" {
+			return Answer{Addrs: found.addrs, TTL: time.Duration(least) * time.Second}, nil
 		}
-		if len(addrs) > 0 {
-			return nil, &RefusedAnswerError{Detail: "a name with a CNAME and addresses of its own"}
+		if len(found.addrs) > 0 {
+			return Answer{}, &RefusedAnswerError{Detail: "a name with a CNAME and addresses of its own"}
 		}
-		if err := judgeTarget(target); err != nil {
-			return nil, err
+		if err := judgeTarget(found.target); err != nil {
+			return Answer{}, err
 		}
-		owner = target
+		owner = found.target
 	}
-	return nil, &RefusedAnswerError{Detail: fmt.Sprintf("more than %d CNAMEs", maxChain)}
+	return Answer{}, &RefusedAnswerError{Detail: fmt.Sprintf("more than %d CNAMEs", maxChain)}
 }
 
-// records gives the addresses that an answer has for owner, and the target of
-// the owner's CNAME.
-func records(answer []dns.RR, owner string, qtype uint16) (addrs []netip.Addr, target string) {
+// An ownerRecords is what an answer has for one owner.
+type ownerRecords struct {
+	addrs  []netip.Addr
+	target string // of its CNAME, or ""
+	ttl    uint32 // the least of these, in seconds
+}
+
+func records(answer []dns.RR, owner string, qtype uint16) ownerRecords {
+	found := ownerRecords{ttl: math.MaxInt32}
 	for _, rr := range answer {
 		h := rr.Header()
 		if h.Class != dns.ClassINET || !strings.EqualFold(h.Name, owner) {
@@ -199,7 +208,8 @@ func records(answer []dns.RR, owner string, qtype uint16) (addrs []netip.Addr, t
 		var a netip.Addr
 		switch rr := rr.(type) {
 		case *dns.CNAME:
-			target = rr.Target
+			found.target = rr.Target
+			found.ttl = min(found.ttl, h.Ttl)
 			continue
 		case *dns.A:
 			a, _ = netip.AddrFromSlice(rr.A.To4())
@@ -209,10 +219,11 @@ func records(answer []dns.RR, owner string, qtype uint16) (addrs []netip.Addr, t
 			continue
 		}
 		if h.Rrtype == qtype {
-			addrs = append(addrs, a)
+			found.addrs = append(found.addrs, a)
+			found.ttl = min(found.ttl, h.Ttl)
 		}
 	}
-	return addrs, target
+	return found
 }
 
 // judgeTarget refuses a CNAME to a name on the floor, or to what is no host name

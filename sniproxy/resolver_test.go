@@ -199,7 +199,7 @@ func TestResolve(t *testing.T) {
 		{"long4.example", "192.0.2.12", "", false},
 		{"mixed.example", "", "addresses of its own", true},
 	}
-	r := &DNSResolver{Servers: []netip.AddrPort{s.addr}}
+	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			addrs, err := r.Resolve(t.Context(), parseName(t, tt.name))
@@ -224,7 +224,7 @@ func TestResolve(t *testing.T) {
 // A name is asked for as it is, fully qualified, whatever its parts look like.
 func TestResolveAsksTheNameAlone(t *testing.T) {
 	s := startDNS(t, testZone)
-	r := &DNSResolver{Servers: []netip.AddrPort{s.addr}}
+	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
 	_, _ = r.Resolve(t.Context(), parseName(t, "absent.example"))
 	_, _ = r.Resolve(t.Context(), parseName(t, "big.example"))
 	got := s.questions()
@@ -256,7 +256,7 @@ func TestResolveNextServer(t *testing.T) {
 		{"four.example", bad.addr, "[]"},
 	}
 	for _, tt := range tests {
-		r := &DNSResolver{Servers: []netip.AddrPort{tt.first, good.addr}}
+		r := &DNSResolver{Servers: []DNSServer{UDPServer(tt.first), UDPServer(good.addr)}}
 		addrs, err := r.Resolve(t.Context(), parseName(t, tt.name))
 		if got := fmt.Sprint(addrs); got != tt.want || (err == nil) != (len(addrs) > 0) {
 			t.Errorf("%s by way of %s: %s, %v; want %s", tt.name, tt.first, got, err, tt.want)
@@ -266,7 +266,7 @@ func TestResolveNextServer(t *testing.T) {
 
 func TestResolveFailsClosed(t *testing.T) {
 	s := startDNS(t, testZone)
-	r := &DNSResolver{Servers: []netip.AddrPort{s.addr}}
+	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	start := time.Now()
@@ -288,7 +288,7 @@ func TestSystemResolver(t *testing.T) {
 	tests := []struct {
 		name, conf, want, err string
 	}{
-		{"two", "# c\nsearch corp.example\nnameserver 192.0.2.53\nnameserver fe80::1%eth0\noptions ndots:5\n", "[192.0.2.53:53 [fe80::1%eth0]:53]", ""},
+		{"two", "# c\nsearch corp.example\nnameserver 192.0.2.53\nnameserver fe80::1%eth0\noptions ndots:5\n", "[udp://192.0.2.53:53 udp://[fe80::1%eth0]:53]", ""},
 		{"none", "search corp.example\n", "", "no nameserver"},
 		{"empty", "", "", "no nameserver"},
 		{"a name", "nameserver dns.example\n", "", "not an IP address"},

@@ -324,7 +324,7 @@ func TestTunnelAddresses(t *testing.T) {
 		{"unresolved", "strict", "www.site.example", nil, firewall.ReasonResolve, ""},
 		{"not there", "strict", "site.example", []string{"127.0.0.9"}, firewall.ReasonDial, "127.0.0.9:443"},
 		{"next address", "strict", "site.example", []string{"127.0.0.9", "127.0.0.1"}, firewall.ReasonListed, "127.0.0.9:443 127.0.0.1:443"},
-		{"IPv4 first", "strict", "public.example", []string{"2606:4700::1", "1.1.1.1"}, firewall.ReasonDial, "1.1.1.1:443 [2606:4700::1]:443"},
+		{"families in turn", "strict", "public.example", []string{"1.1.1.1", "1.1.1.2", "2606:4700::1"}, firewall.ReasonDial, "[2606:4700::1]:443 1.1.1.1:443 1.1.1.2:443"},
 		{"bounded tries", "strict", "public.example", manyAddrs(20), firewall.ReasonDial, "1.1.1.1:443 1.1.1.2:443 1.1.1.3:443 1.1.1.4:443"},
 		{"open, unlisted", "open", "any.example", []string{"1.1.1.1"}, firewall.ReasonDial, "1.1.1.1:443"},
 		{"open, private", "open", "any.example", []string{"192.168.1.1"}, firewall.ReasonAddress, ""},

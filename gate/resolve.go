@@ -1,0 +1,24 @@
+package gate
+
+import (
+	"time"
+
+	"sallyport/sniproxy"
+)
+
+// A CacheSize bounds the resolver cache of one cell.
+type CacheSize struct {
+	Names       int // 0 is no cache
+	Least, Most time.Duration
+}
+
+// cellResolver is the gate's resolver for one lease. Each has a cache of its
+// own, which ends with it: what a look-up costs tells a sandbox nothing about
+// what others have looked up.
+func (s *server) cellResolver() (sniproxy.Resolver, error) {
+	from, ok := s.Resolver.(sniproxy.Lookuper)
+	if !ok || s.Cache.Names == 0 {
+		return s.Resolver, nil
+	}
+	return sniproxy.NewCache(from, s.Cache.Names, s.Cache.Least, s.Cache.Most)
+}

@@ -1,0 +1,199 @@
+package sniproxy
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"math/big"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// A dotServer is a DNS server over TLS that counts connections.
+type dotServer struct {
+	*dnsServer
+	addr  netip.AddrPort
+	conns atomic.Int32
+	short atomic.Int32 // questions whose length was no multiple of 128
+	ends  atomic.Bool  // hang up after each answer
+	roots *x509.CertPool
+}
+
+// certificate makes one for names, which is its own authority.
+func certificate(t *testing.T, names ...string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	for _, n := range names {
+		if ip := net.ParseIP(n); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, n)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(cert)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+}
+
+type countingListener struct {
+	net.Listener
+	n *atomic.Int32
+}
+
+func (l countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.n.Add(1)
+	}
+	return c, err
+}
+
+func startDoT(t *testing.T, names ...string) *dotServer {
+	t.Helper()
+	s := &dotServer{dnsServer: startDNS(t, testZone)}
+	var cert tls.Certificate
+	cert, s.roots = certificate(t, names...)
+	ln := listen(t)
+	s.addr = netip.MustParseAddrPort(ln.Addr().String())
+	started := make(chan struct{})
+	server := &dns.Server{
+		Listener: tls.NewListener(countingListener{ln, &s.conns}, &tls.Config{Certificates: []tls.Certificate{cert}}),
+		Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+			if q.Len()%128 != 0 {
+				s.short.Add(1)
+			}
+			s.serve(w, q)
+			if s.ends.Load() {
+				w.Close()
+			}
+		}),
+		NotifyStartedFunc: func() { close(started) },
+	}
+	go func() { _ = server.ActivateAndServe() }()
+	<-started
+	t.Cleanup(func() { _ = server.Shutdown() })
+	return s
+}
+
+// Questions go over TLS, padded, over connections that are used again; one that
+// the server has closed is replaced.
+func TestResolveOverTLS(t *testing.T) {
+	s := startDoT(t, "dns.example")
+	r := &DNSResolver{Servers: []DNSServer{{OverTLS, s.addr, "dns.example"}}, Roots: s.roots}
+	t.Cleanup(r.CloseIdle)
+	look := func() {
+		t.Helper()
+		addrs, err := r.Resolve(t.Context(), parseName(t, "both.example"))
+		if got := fmt.Sprint(addrs); err != nil || got != "[192.0.2.1 192.0.2.2 2001:db8::1]" {
+			t.Fatalf("%s, %v", got, err)
+		}
+	}
+	for range 20 {
+		look()
+	}
+	if n := s.conns.Load(); n > 2 {
+		t.Errorf("%d connections for 20 look-ups", n)
+	}
+	s.ends.Store(true)
+	for range 3 {
+		look()
+	}
+	if n := s.short.Load(); n != 0 {
+		t.Errorf("%d questions were not padded", n)
+	}
+	for _, q := range s.questions() {
+		if !strings.HasPrefix(q, "tcp ") {
+			t.Errorf("asked %q", q)
+		}
+	}
+}
+
+// A server whose certificate is not for the name, or of no known authority, is
+// not believed, nor asked in the clear.
+func TestResolveOverTLSVerifies(t *testing.T) {
+	s := startDoT(t, "dns.example")
+	byAddress := startDoT(t, "127.0.0.1")
+	tests := []struct {
+		name   string
+		server DNSServer
+		roots  *x509.CertPool
+		ok     bool
+	}{
+		{"right", DNSServer{OverTLS, s.addr, "dns.example"}, s.roots, true},
+		{"by address", DNSServer{OverTLS, byAddress.addr, ""}, byAddress.roots, true},
+		{"another name", DNSServer{OverTLS, s.addr, "other.example"}, s.roots, false},
+		{"not for the address", DNSServer{OverTLS, s.addr, ""}, s.roots, false},
+		{"no known authority", DNSServer{OverTLS, s.addr, "dns.example"}, nil, false},
+		{"does not speak TLS", DNSServer{OverTLS, s.dnsServer.addr, "dns.example"}, s.roots, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			before := len(s.questions())
+			r := &DNSResolver{Servers: []DNSServer{tt.server}, Roots: tt.roots}
+			t.Cleanup(r.CloseIdle)
+			addrs, err := r.Resolve(t.Context(), parseName(t, "four.example"))
+			if (err == nil) != tt.ok || (len(addrs) == 1) != tt.ok {
+				t.Errorf("%v, %v", addrs, err)
+			}
+			if asked := len(s.questions()) > before; asked && !tt.ok {
+				t.Error("the server got the question all the same")
+			}
+		})
+	}
+}
+
+func TestResolveOverTCP(t *testing.T) {
+	s := startDNS(t, testZone)
+	r := &DNSResolver{Servers: []DNSServer{{OverTCP, s.addr, ""}}}
+	a, err := r.Lookup(t.Context(), parseName(t, "alias.example"))
+	if err != nil || len(a.Addrs) != 3 || a.TTL != time.Minute {
+		t.Errorf("%+v, %v", a, err)
+	}
+	for _, q := range s.questions() {
+		if !strings.HasPrefix(q, "tcp ") {
+			t.Errorf("asked %q", q)
+		}
+	}
+}
+
+// The TTL of an answer is the least on the way to its addresses, and nothing of
+// half an answer is kept.
+func TestLookupTTL(t *testing.T) {
+	s := startDNS(t, `
+long.example.  600 IN CNAME short.example.
+short.example. 20 IN CNAME end.example.
+end.example.   300 IN A 192.0.2.1
+end.example.   400 IN AAAA 2001:db8::1
+half.example.  300 IN A 192.0.2.7
+zero.example.  0 IN A 192.0.2.7
+`)
+	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
+	for name, want := range map[string]time.Duration{
+		"long.example": 20 * time.Second, "end.example": 300 * time.Second, "half.example": 0, "zero.example": 0,
+	} {
+		if a, err := r.Lookup(t.Context(), parseName(t, name)); err != nil || a.TTL != want {
+			t.Errorf("%s: %+v, %v; want a TTL of %v", name, a, err, want)
+		}
+	}
+}

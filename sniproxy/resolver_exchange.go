@@ -1,0 +1,177 @@
+package sniproxy
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"sallyport/firewall"
+)
+
+// The bounds on connections to servers over TLS that wait for the next question:
+// a handshake for each would cost two round trips more (RFC 7858, section 3.4).
+const (
+	idleConns   = 4 // of one server
+	idleTimeout = 10 * time.Second
+)
+
+// exchange asks one server: over UDP, and over TCP where the answer is cut, or
+// over its own transport.
+func (r *DNSResolver) exchange(ctx context.Context, server DNSServer, name firewall.Name, qtype uint16) (*dns.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	q := new(dns.Msg)
+	q.SetQuestion(name.String()+".", qtype)
+	q.SetEdns0(udpSize, false)
+	switch server.Transport {
+	case OverTLS:
+		padQuery(q)
+		return r.exchangeTLS(ctx, server, q)
+	case OverTCP:
+		return exchangeOver(ctx, "tcp", server, q)
+	}
+	m, err := exchangeOver(ctx, "udp", server, q)
+	if err == nil && m.Truncated {
+		m, err = exchangeOver(ctx, "tcp", server, q)
+	}
+	return m, err
+}
+
+func exchangeOver(ctx context.Context, network string, server DNSServer, q *dns.Msg) (*dns.Msg, error) {
+	c := dns.Client{Net: network, Timeout: tryTimeout}
+	conn, err := c.DialContext(ctx, server.Addr.String())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return askOver(ctx, &c, conn, q)
+}
+
+// askOver puts a question over a connection and holds the answer to it.
+func askOver(ctx context.Context, c *dns.Client, conn *dns.Conn, q *dns.Msg) (*dns.Msg, error) {
+	// The client heeds the context's deadline, not its end.
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	m, _, err := c.ExchangeWithConnContext(ctx, q, conn)
+	if err != nil {
+		return nil, err
+	}
+	if !m.Response || m.Opcode != dns.OpcodeQuery || len(m.Question) != 1 ||
+		!strings.EqualFold(m.Question[0].Name, q.Question[0].Name) ||
+		m.Question[0].Qtype != q.Question[0].Qtype || m.Question[0].Qclass != dns.ClassINET {
+		return nil, errors.New("the answer is to another question")
+	}
+	return m, nil
+}
+
+// exchangeTLS asks over a connection that is open, or over a new one: servers
+// close idle ones when they like, so one that fails says nothing.
+func (r *DNSResolver) exchangeTLS(ctx context.Context, server DNSServer, q *dns.Msg) (*dns.Msg, error) {
+	c := &dns.Client{Net: "tcp-tls", Timeout: tryTimeout, TLSConfig: &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		RootCAs:    r.Roots,
+		ServerName: cmp.Or(server.Name, server.Addr.Addr().WithZone("").String()),
+	}}
+	if conn := r.idle.take(server); conn != nil {
+		if m, err := askOver(ctx, c, conn, q); err == nil {
+			r.idle.keep(ctx, server, conn)
+			return m, nil
+		}
+		conn.Close()
+	}
+	conn, err := c.DialContext(ctx, server.Addr.String())
+	if err != nil {
+		return nil, err
+	}
+	m, err := askOver(ctx, c, conn, q)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	r.idle.keep(ctx, server, conn)
+	return m, nil
+}
+
+// padQuery fills a query to a multiple of 128 bytes, so that its length does not
+// tell the name (RFC 8467, section 4.1).
+func padQuery(q *dns.Msg) {
+	const block, header = 128, 4
+	n := (q.Len() + header) % block
+	opt := q.IsEdns0()
+	opt.Option = append(opt.Option, &dns.EDNS0_PADDING{Padding: make([]byte, (block-n)%block)})
+}
+
+// An idlePool holds open connections for the next question, each for a short
+// time. The zero value is empty.
+type idlePool struct {
+	mu    sync.Mutex // guards conns
+	conns map[DNSServer][]*idleConn
+}
+
+type idleConn struct {
+	*dns.Conn
+	expire *time.Timer
+}
+
+// take removes the connection that was used last, or returns nil.
+func (p *idlePool) take(server DNSServer) *dns.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for list := p.conns[server]; len(list) > 0; list = p.conns[server] {
+		c := list[len(list)-1]
+		p.conns[server] = list[:len(list)-1]
+		if c.expire.Stop() {
+			return c.Conn
+		}
+	}
+	return nil
+}
+
+// keep takes a connection back. The end of ctx, which closes what is in use, may
+// have come for it: then the next one to take it finds it dead.
+func (p *idlePool) keep(ctx context.Context, server DNSServer, conn *dns.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ctx.Err() != nil || len(p.conns[server]) >= idleConns {
+		conn.Close()
+		return
+	}
+	if p.conns == nil {
+		p.conns = make(map[DNSServer][]*idleConn)
+	}
+	c := &idleConn{Conn: conn}
+	c.expire = time.AfterFunc(idleTimeout, func() { p.drop(server, c) })
+	p.conns[server] = append(p.conns[server], c)
+}
+
+// drop closes a connection that has waited for too long.
+func (p *idlePool) drop(server DNSServer, conn *idleConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	conn.Close()
+	list := p.conns[server]
+	for i, c := range list {
+		if c == conn {
+			p.conns[server] = append(list[:i:i], list[i+1:]...)
+			return
+		}
+	}
+}
+
+// CloseIdle closes the connections that wait for a next question.
+func (r *DNSResolver) CloseIdle() {
+	r.idle.mu.Lock()
+	defer r.idle.mu.Unlock()
+	for _, list := range r.idle.conns {
+		for _, c := range list {
+			c.expire.Stop()
+			c.Close()
+		}
+	}
+	r.idle.conns = nil
+}
