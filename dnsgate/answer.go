@@ -33,6 +33,7 @@ const (
 type answerer struct {
 	c     *cell
 	query query
+	texts texts
 	reply dns.Msg
 
 	question [1]dns.Question
@@ -45,18 +46,25 @@ type answerer struct {
 }
 
 func (c *cell) newAnswerer() *answerer {
-	w := &answerer{c: c}
-	w.a = dns.A{
-		Hdr: dns.RR_Header{Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: c.TTL},
+	return &answerer{c: c, a: c.a(), soa: soa()}
+}
+
+// a is the answer to any name, which it lacks.
+func (c *cell) a() dns.A {
+	return dns.A{
+		Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: c.TTL},
 		A:   c.Answer.AsSlice(),
 	}
-	// The root as owner is an ancestor of every name, so that any client takes it.
-	w.soa = dns.SOA{
+}
+
+// soa has the root as owner: an ancestor of every name, so that any client
+// takes it.
+func soa() dns.SOA {
+	return dns.SOA{
 		Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: negativeTTL},
 		Ns:  "gate.invalid.", Mbox: "nobody.invalid.",
 		Serial: 1, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: negativeTTL,
 	}
-	return w
 }
 
 // answer judges one message and returns the reply, behind two bytes that are
@@ -75,6 +83,11 @@ func (w *answerer) answer(msg []byte, client netip.AddrPort) (reply []byte) {
 		}
 		w.c.Record(rec)
 	}()
+	if !w.c.general {
+		if reply, ok := w.answerFast(msg, &rec); ok {
+			return reply
+		}
+	}
 	if f := w.query.parse(msg); f != nil {
 		rec.Host, rec.Detail = w.host(), f.detail
 		if f.silent {

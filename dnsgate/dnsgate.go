@@ -69,6 +69,10 @@ type Server struct {
 	// Record gets every decision. It is called by several goroutines and must not
 	// block for long. Required.
 	Record func(firewall.Record)
+	// Flush, if not nil, makes the records durable that Record has had. It is
+	// called, by several goroutines, before the answers that they are about are
+	// sent. What it fails for is not answered.
+	Flush func() error
 	// Log gets the gate's own faults, never queries. Required.
 	Log *slog.Logger
 
@@ -124,6 +128,9 @@ type cell struct {
 	Server
 	limiter *rate.Limiter
 
+	rawA, rawSOA []byte // the answer without its owner, the SOA
+	general      bool   // tests set it: every query takes the general way
+
 	foreign, flood, conns, slow, pipelined *tally
 }
 
@@ -146,6 +153,14 @@ func (s *Server) cell() (*cell, error) {
 	c.Idle = orDefault(s.Idle, DefaultIdle)
 	c.Total = orDefault(s.Total, DefaultTotal)
 	c.limiter = rate.NewLimiter(c.Rate, c.Burst)
+	a, ns := c.a(), soa()
+	var err error
+	if c.rawA, err = rawRecord(&a, 1); err != nil {
+		return nil, err
+	}
+	if c.rawSOA, err = rawRecord(&ns, 0); err != nil {
+		return nil, err
+	}
 
 	c.foreign = c.newTally(firewall.ReasonForeignClient, "from outside the cell")
 	c.flood = c.newTally(firewall.ReasonLimit, fmt.Sprintf("dropped: over %v queries a second", c.Rate))
@@ -153,6 +168,19 @@ func (s *Server) cell() (*cell, error) {
 	c.slow = c.newTally(firewall.ReasonLimit, "cut: a TCP query did not arrive in time")
 	c.pipelined = c.newTally(firewall.ReasonLimit, fmt.Sprintf("cut: over %d queries on one TCP connection", c.MaxQueries))
 	return c, nil
+}
+
+// delivered flushes the records made so far and reports whether their answers
+// may be sent: what cannot be recorded is not answered.
+func (c *cell) delivered() bool {
+	if c.Flush == nil {
+		return true
+	}
+	if err := c.Flush(); err != nil {
+		c.Log.Error("dnsgate: no answer, since its record cannot be written", "err", err)
+		return false
+	}
+	return true
 }
 
 func orDefault[T comparable](v, def T) T {

@@ -18,7 +18,7 @@ const tallyEvery = time.Second
 type tally struct {
 	reason firewall.Reason
 	what   string
-	record func(firewall.Record)
+	record func(firewall.Record) // delivers, too
 
 	mu      sync.Mutex // guards the following
 	last    time.Time  // of the last record
@@ -27,7 +27,11 @@ type tally struct {
 }
 
 func (c *cell) newTally(reason firewall.Reason, what string) *tally {
-	return &tally{reason: reason, what: what, record: c.Record}
+	record := func(r firewall.Record) {
+		c.Record(r)
+		c.delivered()
+	}
+	return &tally{reason: reason, what: what, record: record}
 }
 
 // flush records what the tallies still hold.

@@ -86,7 +86,7 @@ func (c *cell) serveConn(ctx context.Context, conn net.Conn, client netip.AddrPo
 			return
 		}
 		reply := w.answer(msg, client)
-		if reply == nil {
+		if !c.delivered() || reply == nil {
 			return // what cannot be answered is no DNS: neither is what follows
 		}
 		binary.BigEndian.PutUint16(reply, uint16(len(reply)-2))
@@ -140,6 +140,7 @@ func (c *cell) readFailed(err error, client netip.AddrPort) {
 			Time: time.Now(), Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonBadQuery,
 			Detail: err.Error(), Client: client,
 		})
+		c.delivered()
 	}
 }
 
