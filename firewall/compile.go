@@ -80,6 +80,7 @@ func (c *compiler) effect(p *rawPolicy, path []string) *effect {
 	if p.ech != nil {
 		e.ech = p.ech
 	}
+	e.budget.set(p.budgets)
 	if !e.any && len(e.grants) == 0 && len(c.faults) == 0 { // else a consequence
 		c.fault(p.at, wordPolicies+"."+show(p.name), "allows nothing")
 	}
@@ -110,7 +111,7 @@ func (c *compiler) inherited(p *rawPolicy, path []string) *effect {
 		return e
 	}
 	from := c.effect(parent, path)
-	e.any, e.anyLine, e.ech = from.any, from.anyLine, from.ech
+	e.any, e.anyLine, e.ech, e.budget = from.any, from.anyLine, from.ech, from.budget
 	for s, ports := range from.grants {
 		for port, en := range ports {
 			e.grant(s, port, en)

@@ -34,6 +34,7 @@ const (
 	ReasonBadQuery       Reason = "bad_query"       // not an acceptable DNS query
 	ReasonLimit          Reason = "limit"           // a bound of the gate: connections, time, size
 	ReasonForeignClient  Reason = "foreign_client"  // the peer's address is not of this cell
+	ReasonBudget         Reason = "budget_exceeded" // the run has used up a budget of its policy
 	ReasonPolicyChanged  Reason = "policy_changed"  // allowed when it began, cut when the policy no longer did
 	ReasonPolicyPage     Reason = "policy_page"     // the gate's own page, which every cell can read
 )
@@ -52,6 +53,8 @@ type Decision struct {
 	Detail string
 
 	private []netip.Prefix // what the entry that decided admits beside public addresses
+	tree    bool           // it covers every name below under; "" is every name
+	under   string
 }
 
 // Allowed reports whether the verdict is Allow.

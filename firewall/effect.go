@@ -29,6 +29,7 @@ type effect struct {
 	any     bool
 	anyLine int
 	ech     *bool
+	budget  Budget
 	grants  map[scope]map[uint16]*entry
 	removed map[scope]*entry
 }
@@ -93,7 +94,7 @@ func (e *effect) covered(s scope) bool {
 
 // policy makes the immutable form.
 func (e *effect) policy(name string) *Policy {
-	p := &Policy{name: name, any: e.any, anyLine: e.anyLine, passECH: e.any, nodes: make(map[string]*node)}
+	p := &Policy{name: name, any: e.any, anyLine: e.anyLine, passECH: e.any, budget: e.budget, nodes: make(map[string]*node)}
 	if e.ech != nil {
 		p.passECH = *e.ech
 	}
@@ -146,6 +147,7 @@ func (e *effect) digest(passECH bool) string {
 	for s := range e.removed {
 		lines = append(lines, "remove "+s.String())
 	}
+	lines = append(lines, e.budget.lines()...)
 	slices.Sort(lines)
 	sum := sha256.Sum256([]byte("sallyport policy 1\n" + strings.Join(lines, "\n")))
 	return fmt.Sprintf("sha256:%x", sum)

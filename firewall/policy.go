@@ -65,6 +65,7 @@ type Policy struct {
 	any     bool
 	anyLine int // where the file says so
 	passECH bool
+	budget  Budget
 	nodes   map[string]*node // by name without a leading dot
 }
 
@@ -114,6 +115,14 @@ func (p *Policy) Digest() string {
 
 // PassECH reports whether a TLS hello may hide the host's real name.
 func (p *Policy) PassECH() bool { return p != nil && p.passECH }
+
+// Budget is what a run under the policy may use.
+func (p *Policy) Budget() Budget {
+	if p == nil {
+		return Budget{}
+	}
+	return p.budget
+}
 
 // Any reports whether the policy allows hosts that no entry names.
 func (p *Policy) Any() bool { return p != nil && p.any }
@@ -195,7 +204,7 @@ func (p *Policy) decide(n Name, pick func([]grant) *entry, port uint16) Decision
 
 // decideAny is what "allow: any" says of a port.
 func (p *Policy) decideAny(port uint16) Decision {
-	d := Decision{Verdict: Allow, Reason: ReasonOpen, Rule: wordAny, Line: p.anyLine}
+	d := Decision{Verdict: Allow, Reason: ReasonOpen, Rule: wordAny, Line: p.anyLine, tree: true}
 	if !slices.Contains(openPorts[:], port) {
 		d.Verdict, d.Reason, d.Detail = Deny, ReasonPortNotAllowed, "ports allowed: 80, 443"
 	}
@@ -224,7 +233,7 @@ func (e *entry) otherPort() Decision {
 }
 
 func (e *entry) allow() Decision {
-	return Decision{Verdict: Allow, Reason: ReasonListed, Rule: e.written, Group: e.group, Line: e.line, private: e.private}
+	return Decision{Verdict: Allow, Reason: ReasonListed, Rule: e.written, Group: e.group, Line: e.line, private: e.private, tree: e.tree, under: e.host.s}
 }
 
 func (e *entry) removed() Decision {

@@ -27,6 +27,7 @@ type (
 		extends string
 		extAt   pos
 		ech     *bool // true passes
+		budgets []budgetValue
 	}
 	// A rawItem is a group's name, a host or, in allow, the word "any".
 	rawItem struct {
@@ -47,6 +48,7 @@ const (
 	wordExtends  = "extends"
 	wordRemove   = "remove"
 	wordECH      = "ech"
+	wordBudgets  = "budgets"
 	wordHost     = "host"
 	wordPorts    = "ports"
 	wordPrivate  = "private"
@@ -115,7 +117,7 @@ func (l *loader) readPolicy(kv pair) *rawPolicy {
 	p := &rawPolicy{name: kv.key, at: kv.at}
 	field := wordPolicies + "." + show(kv.key)
 	l.checkName(kv, field)
-	fields := l.mapping(kv.value, field, wordAllow, wordExtends, wordRemove, wordECH)
+	fields := l.mapping(kv.value, field, wordAllow, wordExtends, wordRemove, wordECH, wordBudgets)
 	if n, ok := fields[wordAllow]; ok {
 		p.allow = l.readAllow(n, field+"."+wordAllow)
 	}
@@ -138,6 +140,9 @@ func (l *loader) readPolicy(kv pair) *rawPolicy {
 				l.fault(p0, field+"."+wordECH, "%s is not known: write pass or refuse", quote(s))
 			}
 		}
+	}
+	if n, ok := fields[wordBudgets]; ok {
+		p.budgets = l.readBudgets(n, field+"."+wordBudgets)
 	}
 	if len(fields) > 0 && p.extends == "" {
 		if _, ok := fields[wordAllow]; !ok {

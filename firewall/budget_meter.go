@@ -1,0 +1,210 @@
+package firewall
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+)
+
+// maxMetered bounds the names, and the hosts, that one Meter remembers.
+const maxMetered = 1 << 16
+
+// A Meter is the account of one run: what it has used of its Budget. It is safe
+// for concurrent use. No two leases share one, so that no run spends what is
+// another's. Where a method returns a string, it is "" within the budget, else
+// the detail of a refusal with ReasonBudget.
+type Meter struct {
+	limits   atomic.Pointer[limits]
+	up, down atomic.Int64 // bytes so far
+	open     atomic.Int64 // connections now
+
+	mu    sync.Mutex // guards what follows
+	hosts map[string]*hostBytes
+	below map[string]*namesBelow // by the name of an entry, "" for any
+	names int                    // in all of below
+}
+
+// limits are a budget with what holds its rates.
+type limits struct {
+	Budget
+	connections, queries *rate.Limiter
+}
+
+// hostBytes are what one host was sent and has sent.
+type hostBytes struct{ up, down atomic.Int64 }
+
+// namesBelow are the names that were reached below one entry.
+type namesBelow struct {
+	seen  map[string]struct{}
+	bytes int64
+}
+
+// NewMeter returns the account of a run that has used nothing yet.
+func NewMeter(b Budget) *Meter {
+	m := &Meter{hosts: make(map[string]*hostBytes), below: make(map[string]*namesBelow)}
+	m.limits.Store(&limits{b, limiter(b.ConnectionsPerSecond), limiter(b.QueriesPerSecond)})
+	return m
+}
+
+// SetBudget gives the run another budget, on which what it has used already
+// counts. Connections that are open then are held to its totals at once; the
+// budgets of their hosts only bind them if there were some when they began.
+func (m *Meter) SetBudget(b Budget) {
+	next, last := &limits{Budget: b}, m.limits.Load()
+	if next.connections = last.connections; b.ConnectionsPerSecond != last.ConnectionsPerSecond {
+		next.connections = limiter(b.ConnectionsPerSecond)
+	}
+	if next.queries = last.queries; b.QueriesPerSecond != last.QueriesPerSecond {
+		next.queries = limiter(b.QueriesPerSecond)
+	}
+	m.limits.Store(next)
+}
+
+func limiter(perSecond int64) *rate.Limiter {
+	if perSecond == 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), int(perSecond))
+}
+
+// Query counts a DNS query and reports whether it may be answered.
+func (m *Meter) Query() bool { return m.limits.Load().queries.Allow() }
+
+// Open counts a new connection; if it is within the budget, the caller calls
+// Close once when it ends.
+func (m *Meter) Open() (over string) {
+	b := m.limits.Load()
+	if n := m.open.Add(1); b.Connections != 0 && n > b.Connections {
+		m.open.Add(-1)
+		return b.over(budgetConnections)
+	}
+	if !b.connections.Allow() {
+		m.open.Add(-1)
+		return b.over(budgetConnectionRate)
+	}
+	return ""
+}
+
+// Close ends what Open began.
+func (m *Meter) Close() { m.open.Add(-1) }
+
+// Reach counts n among the names that d, the decision that allows it, lets the
+// run reach, and opens the account of one connection to it. It comes before n is
+// looked up, since a look-up shows the name to the outside already.
+func (m *Meter) Reach(n Name, d Decision) (c *ConnMeter, over string) {
+	b := &m.limits.Load().Budget
+	switch {
+	case b.Upload != 0 && m.up.Load() >= b.Upload:
+		return nil, b.over(budgetUpload)
+	case b.Download != 0 && m.down.Load() >= b.Download:
+		return nil, b.over(budgetDownload)
+	}
+	c = &ConnMeter{m: m}
+	if b.WildcardNames|b.WildcardBytes|b.HostUpload|b.HostDownload == 0 {
+		return c, ""
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if over = m.addName(b, n.s, d); over == "" {
+		c.host, over = m.host(b, n.s)
+	}
+	if over != "" {
+		return nil, over
+	}
+	return c, ""
+}
+
+// addName counts a name below the entry that decided. m.mu is held.
+func (m *Meter) addName(b *Budget, name string, d Decision) (over string) {
+	if !d.tree || name == d.under || b.WildcardNames|b.WildcardBytes == 0 {
+		return "" // only the name's own labels could carry anything
+	}
+	set := m.below[d.under]
+	if set == nil {
+		set = &namesBelow{seen: make(map[string]struct{})}
+		m.below[d.under] = set
+	}
+	if _, known := set.seen[name]; known {
+		return ""
+	}
+	own := int64(len(strings.TrimSuffix(name, "."+d.under)))
+	switch {
+	case b.WildcardNames != 0 && int64(len(set.seen)) >= b.WildcardNames:
+		return b.over(budgetWildcardNames)
+	case b.WildcardBytes != 0 && set.bytes+own > b.WildcardBytes:
+		return b.over(budgetWildcardBytes)
+	case m.names >= maxMetered:
+		return "over budget: more names than the gate counts"
+	}
+	set.seen[strings.Clone(name)] = struct{}{} // it may be a part of a whole hello
+	set.bytes += own
+	m.names++
+	return ""
+}
+
+// host finds the account of a host, nil where there is no budget for one. m.mu is
+// held.
+func (m *Meter) host(b *Budget, name string) (h *hostBytes, over string) {
+	if b.HostUpload|b.HostDownload == 0 {
+		return nil, ""
+	}
+	h = m.hosts[name]
+	switch {
+	case h == nil && len(m.hosts) >= maxMetered:
+		return nil, "over budget: more hosts than the gate counts"
+	case h == nil:
+		h = new(hostBytes)
+		m.hosts[strings.Clone(name)] = h
+	case b.HostUpload != 0 && h.up.Load() >= b.HostUpload:
+		return nil, b.over(budgetHostUpload)
+	case b.HostDownload != 0 && h.down.Load() >= b.HostDownload:
+		return nil, b.over(budgetHostDownload)
+	}
+	return h, ""
+}
+
+// A ConnMeter is the account of one connection to a host.
+type ConnMeter struct {
+	m    *Meter
+	host *hostBytes   // nil where hosts have no budget
+	cut  atomic.Int32 // the budget that Took found spent first, plus one
+}
+
+// Took counts n bytes, up from the sandbox or down to it. It reports whether they
+// are within the budget; what is not must be cut.
+func (c *ConnMeter) Took(up bool, n int) (ok bool) {
+	b, all, most := &c.m.limits.Load().Budget, &c.m.down, budgetDownload
+	if up {
+		all, most = &c.m.up, budgetUpload
+	}
+	ok = c.add(b, all, n, most)
+	if c.host == nil {
+		return ok
+	}
+	own, most := &c.host.down, budgetHostDownload
+	if up {
+		own, most = &c.host.up, budgetHostUpload
+	}
+	return c.add(b, own, n, most) && ok
+}
+
+// add counts n bytes on one account.
+func (c *ConnMeter) add(b *Budget, account *atomic.Int64, n, key int) (ok bool) {
+	sum, most := account.Add(int64(n)), *budgetKeys[key].of(b)
+	if most == 0 || sum <= most {
+		return true
+	}
+	c.cut.CompareAndSwap(0, int32(key)+1)
+	return false
+}
+
+// Over says which budget the connection has overdrawn.
+func (c *ConnMeter) Over() (over string) {
+	key := c.cut.Load()
+	if key == 0 {
+		return ""
+	}
+	return c.m.limits.Load().over(int(key) - 1)
+}
