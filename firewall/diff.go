@@ -32,8 +32,8 @@ type PolicyDiff struct {
 	Removed bool `json:"removed,omitempty"`
 	// Opens is what may be reached only under the new file, Closes what might be
 	// only under the old one.
-	Opens  []Reach `json:"opens"`
-	Closes []Reach `json:"closes"`
+	Opens  []Reach `json:"opens,omitempty"`
+	Closes []Reach `json:"closes,omitempty"`
 	// ECH is "pass" or "refuse" where the new file says other than the old one.
 	ECH string `json:"ech,omitempty"`
 }
