@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -11,11 +12,14 @@ import (
 )
 
 func (a *app) checkCommand() *cobra.Command {
-	return &cobra.Command{
+	var strict bool
+	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Validate an allowlist",
 		Long: `Check reads an allowlist as the gate does. It prints every fault with its line and
-what would be right, and exits 1; or the policies with their digests.`,
+what would be right, and exits 1; or the policies with their digests. Warnings are
+about what is legal and probably not meant, such as an entry that another one
+covers; with --strict they are faults.`,
 		Args: atMost(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := a.allowlist("")
@@ -26,9 +30,12 @@ what would be right, and exits 1; or the policies with their digests.`,
 			if err != nil {
 				return err
 			}
-			for _, w := range policies.Warnings() {
-				w.Problem = "warning: " + w.Problem
-				fmt.Fprintln(a.stderr, safe(w.Error()))
+			warnings, err := a.warnings(path, policies)
+			if err != nil {
+				return err
+			}
+			if len(warnings) > 0 && strict {
+				return &exitError{code: exitFailed}
 			}
 			for _, name := range policies.Names() {
 				p, _ := policies.Policy(name)
@@ -38,6 +45,28 @@ what would be right, and exits 1; or the policies with their digests.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "take warnings for faults")
+	return cmd
+}
+
+// warnings prints the warnings about the allowlist at path, and returns them.
+func (a *app) warnings(path string, policies *firewall.Policies) (firewall.FileErrors, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the allowlist again: %w", err)
+	}
+	defer f.Close()
+	shadowed, err := firewall.Shadowed(f, path)
+	if err != nil {
+		return nil, fmt.Errorf("read the allowlist again: %w", err)
+	}
+	warnings := append(policies.Warnings(), shadowed...)
+	slices.SortStableFunc(warnings, func(a, b *firewall.FileError) int { return a.Line - b.Line })
+	for _, w := range warnings {
+		w.Problem = "warning: " + w.Problem
+		fmt.Fprintln(a.stderr, safe(w.Error()))
+	}
+	return warnings, nil
 }
 
 // allowlist is the file to read: flag, or what the environment names.
