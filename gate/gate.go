@@ -48,6 +48,9 @@ type Daemon struct {
 	Policies *firewall.Policies
 	// Load reads the policies anew; if nil, they cannot be reloaded.
 	Load func() (*firewall.Policies, error)
+	// Watch, if not nil, runs as long as Serve does and calls reload whenever the
+	// policies may have changed.
+	Watch func(ctx context.Context, reload func())
 	// Resolver finds the addresses of allowed names. Required.
 	Resolver sniproxy.Resolver
 	// Cache is the size of the resolver cache of each cell, where the Resolver is a
@@ -103,6 +106,12 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	s.Log.Info("gate started", "instance", h.Instance, "version", h.Version,
 		"digest", h.Digest, "policies", h.Policies, "warnings", h.Warnings)
 
+	var watching sync.WaitGroup
+	if s.Watch != nil {
+		watching.Go(func() { s.Watch(s.ctx, func() { _, _ = s.reload() }) }) // it logs its errors
+	}
+	defer watching.Wait()
+
 	select {
 	case <-ctx.Done():
 	case err := <-failed:
@@ -129,12 +138,14 @@ type server struct {
 	ctx      context.Context // its end is that of every lease
 	cancel   context.CancelFunc
 	instance string
-	policies atomic.Pointer[firewall.Policies]
+	edition  atomic.Pointer[edition]
 	reloads  sync.Mutex // held while the policies are read anew
-	all      *journal   // the decisions of all cells
+	reloaded reloadCounts
+	all      *journal // the decisions of all cells
 
 	mu       sync.Mutex // guards what follows
 	stopping bool
+	refused  *refusedFile // nil if the file is in force
 	leases   map[string]*lease
 	runs     map[string]*runJournal
 	serving  sync.WaitGroup // the leases
@@ -150,7 +161,7 @@ func newServer(ctx context.Context, d *Daemon) *server {
 		Daemon: &own, ctx: ctx, cancel: cancel, instance: rand.Text(), all: newJournal(allRecords),
 		leases: make(map[string]*lease), runs: make(map[string]*runJournal),
 	}
-	s.policies.Store(d.Policies)
+	s.edition.Store(&edition{Policies: d.Policies, generation: 1, since: time.Now()})
 	return s
 }
 
@@ -163,33 +174,15 @@ func (s *server) stop() {
 }
 
 func (s *server) health() control.Health {
-	ps := s.policies.Load()
-	warnings := slices.Clone(s.Warnings)
-	for _, w := range ps.Warnings() {
-		warnings = append(warnings, w.Error())
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	e := s.edition.Load()
+	warnings := slices.Clone(s.Warnings)
+	for _, w := range e.Warnings() {
+		warnings = append(warnings, w.Error())
+	}
 	return control.Health{
-		Status: "ok", Instance: s.instance, Digest: ps.Digest(), Policies: ps.Names(), Cells: len(s.leases),
-		Version: s.Version, Warnings: warnings,
+		Status: "ok", Instance: s.instance, Digest: e.Digest(), Policies: e.Names(), Generation: e.generation,
+		Allowlist: s.allowlist(e), Cells: len(s.leases), Version: s.Version, Warnings: warnings,
 	}
-}
-
-// reload reads the policies anew for the leases to come; those that run keep
-// theirs. If that fails nothing changes.
-func (s *server) reload() (control.Health, error) {
-	if s.Load == nil {
-		return control.Health{}, refuse(http.StatusNotImplemented, control.CodeInvalid, "this gate cannot reload its allowlist")
-	}
-	s.reloads.Lock()
-	defer s.reloads.Unlock()
-	ps, err := s.Load()
-	if err != nil {
-		s.Log.Error("allowlist refused, the policies are as before", "digest", s.policies.Load().Digest(), "err", err)
-		return control.Health{}, refuse(http.StatusUnprocessableEntity, control.CodeReloadInvalid, "%v", err)
-	}
-	s.policies.Store(ps)
-	s.Log.Info("allowlist reloaded", "digest", ps.Digest(), "policies", ps.Names())
-	return s.health(), nil
 }

@@ -86,7 +86,8 @@ func TestBadCalls(t *testing.T) {
 	}
 }
 
-// A reload counts for the leases to come. One that fails changes nothing.
+// A reload counts for all leases, also those that run. One that fails changes
+// nothing, and health says so until one succeeds.
 func TestReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "allowlist.yaml")
 	write := func(text string) {
@@ -106,23 +107,34 @@ func TestReload(t *testing.T) {
 	if !strings.Contains(err.Error(), path+":4") {
 		t.Errorf("error %v does not name the line", err)
 	}
-	if h, err := g.Health(t.Context()); err != nil || h.Digest != g.daemon.Policies.Digest() {
+	h, err := g.Health(t.Context())
+	if err != nil || h.Status != "ok" || h.Digest != g.daemon.Policies.Digest() || h.Generation != 1 {
 		t.Errorf("health %+v, %v: want the policies as before", h, err)
+	}
+	if a := h.Allowlist; a.State != control.AllowlistStale || !strings.Contains(a.Error, path+":4") || a.Since.IsZero() {
+		t.Errorf("allowlist %+v, want it stale", a)
+	}
+	stale := h.Allowlist.Since
+	_, err = g.Reload(t.Context())
+	wantError(t, err, 422, control.CodeReloadInvalid)
+	if h, err := g.Health(t.Context()); err != nil || !h.Allowlist.Since.Equal(stale) {
+		t.Errorf("health %+v, %v: want it stale since %v", h, err, stale)
 	}
 	g.lease(t, "c2", cellLease(2, "run-2", "strict"))
 	g.wantResolved(t, 2, "www.site.example.")
 	g.release(t, "c2")
 
 	write("version: 1\npolicies:\n  strict: {allow: [new.example]}\n")
-	h, err := g.Reload(t.Context())
-	if err != nil || h.Digest == g.daemon.Policies.Digest() || len(h.Policies) != 1 {
+	h, err = g.Reload(t.Context())
+	if err != nil || h.Digest == g.daemon.Policies.Digest() || len(h.Policies) != 1 || h.Generation != 2 ||
+		h.Allowlist.State != control.AllowlistCurrent || h.Allowlist.Error != "" {
 		t.Fatalf("health %+v, %v", h, err)
 	}
 	g.lease(t, "c2", cellLease(2, "run-2", "strict"))
 	g.wantResolved(t, 2, "new.example.")
 	g.wantNXDOMAIN(t, 2, "www.site.example.")
-	g.wantResolved(t, 1, "www.site.example.")
-	g.wantNXDOMAIN(t, 1, "new.example.")
+	g.wantNXDOMAIN(t, 1, "www.site.example.")
+	g.wantResolved(t, 1, "new.example.")
 	_, err = g.Lease(t.Context(), "c3", cellLease(3, "run-3", "open"))
 	wantError(t, err, 422, control.CodeNoPolicy)
 }

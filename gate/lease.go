@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,7 +23,8 @@ import (
 type lease struct {
 	control.Lease
 	id      string
-	policy  *firewall.Policy
+	policy  atomic.Pointer[firewall.Policy] // the one of now; nil, which denies, if it is gone
+	tunnel  *sniproxy.Server
 	ledger  *firewall.Ledger
 	server  *server
 	journal *journal // of the run
@@ -79,14 +81,14 @@ func (s *server) open(id string, want control.Lease) (*lease, error) {
 	if err := checkLease(id, want); err != nil {
 		return nil, err
 	}
-	policies := s.policies.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	policies := s.edition.Load()
 	policy, ok := policies.Policy(want.Policy)
 	if !ok {
 		return nil, refuse(http.StatusUnprocessableEntity, control.CodeNoPolicy,
 			"no policy %q in the allowlist; there are %s", want.Policy, strings.Join(policies.Names(), ", "))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err := s.admit(id, want); err != nil {
 		return nil, err
 	}
@@ -95,15 +97,26 @@ func (s *server) open(id string, want control.Lease) (*lease, error) {
 		return nil, refuse(http.StatusConflict, control.CodeListen, "%v", err)
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	l := &lease{
-		Lease: want, id: id, policy: policy, ledger: firewall.NewLedger(policy.Name(), policy.Digest()),
-		server: s, journal: s.joinRun(want.Run), cancel: cancel, ended: make(chan struct{}),
-	}
+	l := s.newLease(id, want, policy, cancel)
 	s.leases[id] = l
 	s.Log.Info("cell leased", "cell", id, "run", l.Run, "policy", policy.Name(), "digest", policy.Digest(),
 		"address", l.Address.String(), "prefix", l.Prefix.String())
 	s.serving.Go(func() { s.serve(ctx, l, sockets) })
 	return l, nil
+}
+
+// newLease makes a lease that is not yet served. s.mu is held.
+func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy, cancel context.CancelFunc) *lease {
+	l := &lease{
+		Lease: want, id: id, ledger: firewall.NewLedger(policy.Name(), policy.Digest()),
+		server: s, journal: s.joinRun(want.Run), cancel: cancel, ended: make(chan struct{}),
+	}
+	l.policy.Store(policy)
+	l.tunnel = &sniproxy.Server{
+		Current: l.policy.Load, Prefix: l.Prefix, Record: l.record,
+		Dial: s.dial, Log: s.Log.With("cell", id),
+	}
+	return l
 }
 
 // admit refuses a lease that is in the way of another. s.mu is held.
@@ -140,18 +153,15 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 	if err != nil {
 		return err
 	}
+	l.tunnel.Resolver = outside{s, resolver}
 	names := &dnsgate.Server{
-		Policy: l.policy, Answer: l.Address, Prefix: l.Prefix, Record: l.record,
+		Current: l.policy.Load, Answer: l.Address, Prefix: l.Prefix, Record: l.record,
 		Log: s.Log.With("cell", l.id),
-	}
-	tunnel := &sniproxy.Server{
-		Policy: l.policy, Prefix: l.Prefix, Resolver: outside{s, resolver}, Record: l.record,
-		Dial: s.dial, Log: s.Log.With("cell", l.id),
 	}
 	group, inner := errgroup.WithContext(ctx)
 	group.Go(func() error { return names.Serve(inner, on.udp, on.tcp) })
-	group.Go(func() error { return tunnel.ServeTLS(inner, on.tls) })
-	group.Go(func() error { return tunnel.ServeHTTP1(inner, on.http) })
+	group.Go(func() error { return l.tunnel.ServeTLS(inner, on.tls) })
+	group.Go(func() error { return l.tunnel.ServeHTTP1(inner, on.http) })
 	if err := group.Wait(); ctx.Err() == nil {
 		return err
 	}
@@ -160,7 +170,11 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 
 // record delivers one decision: to the log, the receipt and the streams.
 func (l *lease) record(r firewall.Record) {
-	r.Run, r.Cell, r.Policy, r.Digest = l.Run, l.id, l.policy.Name(), l.policy.Digest()
+	policy := l.policy.Load()
+	r.Run, r.Cell, r.Policy, r.Digest = l.Run, l.id, l.Lease.Policy, policy.Digest()
+	if policy == nil && r.Reason == firewall.ReasonNotListed {
+		r.Detail = policyGone
+	}
 	r.Host = strings.Clone(r.Host) // the journals would keep the request that it is a part of
 	l.ledger.Add(r)
 	l.server.Log.LogAttrs(context.Background(), levelDecision, "decision", r.LogAttrs()...)
@@ -218,11 +232,11 @@ func (s *server) list() control.CellList {
 
 // cell is the lease as the control API shows it.
 func (l *lease) cell(rows bool) control.Cell {
-	c := control.Cell{ID: l.id, Lease: l.Lease, Digest: l.policy.Digest()}
+	c := control.Cell{ID: l.id, Lease: l.Lease, Digest: l.policy.Load().Digest()}
 	if rows {
 		c.Receipt = l.ledger.Receipt()
 	} else {
-		c.Receipt = firewall.Receipt{Policy: l.policy.Name(), Digest: c.Digest, Hosts: []firewall.ReceiptHost{}}
+		c.Receipt = firewall.Receipt{Policy: l.Lease.Policy, Digest: c.Digest, Hosts: []firewall.ReceiptHost{}}
 	}
 	return c
 }

@@ -238,8 +238,7 @@ func TestFailedCell(t *testing.T) {
 	}
 	policy, _ := g.daemon.Policies.Policy("strict")
 	ctx, cancel := context.WithCancel(t.Context())
-	failing := &lease{Lease: l, id: "c1", policy: policy, ledger: firewall.NewLedger("strict", policy.Digest()),
-		server: s, journal: s.joinRun(l.Run), cancel: cancel, ended: make(chan struct{})}
+	failing := s.newLease("c1", l, policy, cancel)
 	s.leases["c1"] = failing
 	sockets.tls.Close()
 	s.serve(ctx, failing, sockets)

@@ -4,18 +4,23 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-
-	"sallyport/firewall"
+	"os"
+	"os/signal"
+	"syscall"
 )
 
 const ipForward = "/proc/sys/net/ipv4/ip_forward"
 
 // Run is the daemon: it loads the allowlist, opens the control socket and serves
-// until ctx ends. With an allowlist that is missing or not valid it returns an
+// until ctx ends, reading the allowlist anew when the file changes and on SIGHUP.
+// With an allowlist that is missing or not valid at the start it returns an
 // error that names file and line, and has opened nothing.
 func Run(ctx context.Context, settings Settings, version string, log *slog.Logger) error {
-	load := func() (*firewall.Policies, error) { return firewall.Load(settings.Allowlist) }
-	policies, err := load()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	file := &source{path: settings.Allowlist}
+	policies, err := file.load()
 	if err != nil {
 		return fmt.Errorf("the allowlist is refused, so nothing was opened:\n%w", err)
 	}
@@ -24,7 +29,8 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 		return err
 	}
 	defer resolver.CloseIdle()
-	d := &Daemon{Policies: policies, Load: load, Resolver: resolver, Cache: settings.cache(), Log: log, Version: version}
+	d := &Daemon{Policies: policies, Load: file.load, Resolver: resolver, Cache: settings.cache(), Log: log, Version: version}
+	d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, hangup, reload, log) }
 	if w := forwardWarning(ipForward); w != "" {
 		log.Warn(w)
 		d.Warnings = append(d.Warnings, w)

@@ -71,8 +71,9 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	return call[Health](ctx, c, http.MethodGet, "/healthz", nil)
 }
 
-// Reload makes the gate read its allowlist again for the leases to come. If the
-// file is not valid the gate keeps the policies that it has and the error's
+// Reload makes the gate read its allowlist again, for the leases that run and
+// those to come; when it returns, the new policies are in force. If the file is
+// not valid the gate keeps the policies that it has and the error's
 // Code is CodeReloadInvalid.
 func (c *Client) Reload(ctx context.Context) (Health, error) {
 	return call[Health](ctx, c, http.MethodPost, "/v1/reload", nil)

@@ -5,6 +5,7 @@ package control
 
 import (
 	"net/netip"
+	"time"
 
 	"sallyport/firewall"
 )
@@ -27,7 +28,9 @@ type Lease struct {
 type Cell struct {
 	ID string `json:"id"`
 	Lease
-	Digest  string           `json:"digest"` // of the effective policy
+	// Digest is that of the policy in effect now; it is empty for one that a
+	// reloaded allowlist no longer has.
+	Digest  string           `json:"digest"`
 	Receipt firewall.Receipt `json:"receipt"`
 }
 
@@ -39,12 +42,31 @@ type Health struct {
 	Instance string   `json:"instance"`
 	Digest   string   `json:"digest"` // of the whole allowlist
 	Policies []string `json:"policies"`
-	Cells    int      `json:"cells"` // leased now
+	// Generation counts the allowlists that were in force since the gate's start,
+	// which is 1.
+	Generation uint64 `json:"generation"`
+	// Allowlist says whether the file is what is in force.
+	Allowlist Allowlist `json:"allowlist"`
+	Cells     int       `json:"cells"` // leased now
 	// Version is that of the gate's build.
 	Version string `json:"version"`
 	// Warnings say what does not stop the gate and should not be so.
 	Warnings []string `json:"warnings,omitempty"`
 }
+
+// Allowlist is the state of the file of policies.
+type Allowlist struct {
+	State string    `json:"state"` // one of the Allowlist constants
+	Since time.Time `json:"since"` // when it came to that
+	Error string    `json:"error,omitempty"`
+}
+
+// The states of the file. A stale one was refused, as Error says, and the
+// policies before it are in force.
+const (
+	AllowlistCurrent = "current"
+	AllowlistStale   = "stale"
+)
 
 // CellList is the answer to GET /v1/cells. Its receipts have no rows.
 type CellList struct {
