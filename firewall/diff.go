@@ -36,10 +36,42 @@ type PolicyDiff struct {
 	Closes []Reach `json:"closes,omitempty"`
 	// ECH is "pass" or "refuse" where the new file says other than the old one.
 	ECH string `json:"ech,omitempty"`
+	// Budgets are those that differ between two policies of the same name.
+	Budgets []BudgetDiff `json:"budgets,omitempty"`
+}
+
+// A BudgetDiff is a budget that a change of the file sets otherwise.
+type BudgetDiff struct {
+	Budget string `json:"budget"`
+	// Was and Is are as in the file; "none" is no limit.
+	Was string `json:"was"`
+	Is  string `json:"is"`
+	// Widens says that the new one allows more.
+	Widens bool `json:"widens"`
+}
+
+func diffBudgets(was, is Budget) []BudgetDiff {
+	var diffs []BudgetDiff
+	for _, k := range budgetKeys {
+		a, b := *k.of(&was), *k.of(&is)
+		if a == b {
+			continue
+		}
+		text := func(n int64) string {
+			if n == 0 {
+				return wordNone
+			}
+			return showBudget(n, k.size)
+		}
+		diffs = append(diffs, BudgetDiff{Budget: k.word, Was: text(a), Is: text(b), Widens: b == 0 || a != 0 && b > a})
+	}
+	return diffs
 }
 
 // Widens reports whether a sandbox gets further by the change.
-func (c PolicyDiff) Widens() bool { return len(c.Opens) > 0 || c.ECH == wordPass }
+func (c PolicyDiff) Widens() bool {
+	return len(c.Opens) > 0 || c.ECH == wordPass || slices.ContainsFunc(c.Budgets, func(b BudgetDiff) bool { return b.Widens })
+}
 
 // Diff compares what two allowlists let sandboxes reach, policy by policy, and
 // returns the policies that differ, sorted. It compares effects, not texts: what
@@ -58,7 +90,10 @@ func Diff(old, new *Policies) []PolicyDiff {
 				c.ECH = wordPass
 			}
 		}
-		if c.Added || c.Removed || c.ECH != "" || len(c.Opens)+len(c.Closes) > 0 {
+		if had && has {
+			c.Budgets = diffBudgets(was.budget, is.budget)
+		}
+		if c.Added || c.Removed || c.ECH != "" || len(c.Budgets) > 0 || len(c.Opens)+len(c.Closes) > 0 {
 			changes = append(changes, c)
 		}
 	}

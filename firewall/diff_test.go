@@ -22,6 +22,9 @@ func words(changes []PolicyDiff) string {
 		for _, r := range c.Closes {
 			fmt.Fprintf(&b, "%s closes %s\n", c.Policy, r)
 		}
+		for _, d := range c.Budgets {
+			fmt.Fprintf(&b, "%s %s %s, was %s, widens %t\n", c.Policy, d.Budget, d.Is, d.Was, d.Widens)
+		}
 		if c.ECH != "" {
 			fmt.Fprintf(&b, "%s ech %s\n", c.Policy, c.ECH)
 		}
@@ -53,6 +56,8 @@ func TestDiff(t *testing.T) {
 			"p opens .a.example on port 443, but not .x.a.example, y.a.example\n"},
 		{"policies", "p: {allow: [a.example]}", "q: {allow: [a.example]}",
 			"p is gone\np closes a.example on port 443\nq is new\nq opens a.example on port 443\n"},
+		{"budgets", "p: {allow: any, budgets: {upload: 10MB, connections: 5, queriesPerSecond: 9}}", "p: {allow: any, budgets: {upload: 20MB, connections: 4, wildcardNames: 3}}",
+			"p upload 20MB, was 10MB, widens true\np wildcardNames 3, was none, widens false\np connections 4, was 5, widens false\np queriesPerSecond none, was 9, widens true\n"},
 		{"resolver", "p: {allow: any}", "p: {allow: [any, dns.google]}", "p opens dns.google on port 443\n"},
 		{"resolver tree", "p: {allow: any}", "p: {allow: [any, .dns.google]}", "p opens .dns.google on port 443\n"},
 	} {

@@ -70,6 +70,13 @@ func printDiff(w io.Writer, changes []firewall.PolicyDiff) {
 		for _, r := range c.Closes {
 			fmt.Fprintf(w, "  closes  %s\n", r)
 		}
+		for _, b := range c.Budgets {
+			word := "closes"
+			if b.Widens {
+				word = "opens"
+			}
+			fmt.Fprintf(w, "  %-6s  budget %s: %s, was %s\n", word, b.Budget, b.Is, b.Was)
+		}
 		switch c.ECH {
 		case "pass":
 			fmt.Fprintln(w, "  opens   TLS hellos that hide the host's real name (ech: pass)")
