@@ -1,7 +1,8 @@
 // Command gate is the daemon between cells and the world.
 //
-//	gate           serves until it is told to end (SIGTERM)
+//	gate           serves until it is told to end (SIGTERM); reads its allowlist again on SIGHUP
 //	gate health    asks the running gate how it is; exits 1 if it does not answer
+//	gate reload    has the running gate read its allowlist again; exits 1 if it is refused
 //	gate version   prints the version
 //
 // Its settings are variables of the environment; see gate.Settings.

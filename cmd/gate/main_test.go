@@ -95,6 +95,62 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// SIGHUP makes the process read its allowlist again, and so does "gate reload"; a
+// bad one ends neither.
+func TestGateReload(t *testing.T) {
+	p := newPlace(t, allowlist)
+	gate, _, stderr := p.command(t)
+	if err := gate.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// health waits until "gate health" prints want.
+	health := func(want string) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			cmd, out, _ := p.command(t, "health")
+			if cmd.Run() == nil && strings.Contains(out.String(), want) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("health %q, want %q: %s", out, want, stderr)
+			}
+		}
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(p.dir, "allowlist.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hangup := func() {
+		t.Helper()
+		if err := gate.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	health("policies strict,")
+	hangup()
+	write("version: 1\npolicies:\n  strict: {alow: [allowed.example]}\n")
+	hangup()
+	health("allowlist.yaml:3:")
+	if cmd, _, stderr := p.command(t, "reload"); exitCode(cmd.Run()) != 1 || !strings.Contains(stderr.String(), "allowlist.yaml:3:") {
+		t.Errorf("reload of a bad file: %v, %q", cmd.ProcessState, stderr)
+	}
+	write(strings.Replace(allowlist, "strict", "second", 1))
+	hangup()
+	health("policies second,")
+	write(strings.Replace(allowlist, "strict", "third", 1))
+	if cmd, out, _ := p.command(t, "reload"); cmd.Run() != nil || !strings.Contains(out.String(), "policies third,") {
+		t.Errorf("reload: %v, %q", cmd.ProcessState, out)
+	}
+	if err := gate.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := gate.Wait(); err != nil {
+		t.Errorf("the gate ended with %v: %s", err, stderr)
+	}
+}
+
 // A gate that was killed leaves its socket; the next one takes its place.
 func TestGateAfterKill(t *testing.T) {
 	p := newPlace(t, allowlist)

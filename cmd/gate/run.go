@@ -16,6 +16,9 @@ import (
 // healthTimeout is well within what compose grants a health check.
 const healthTimeout = 2 * time.Second
 
+// reloadTimeout is for a gate that is under load.
+const reloadTimeout = 10 * time.Second
+
 func run(ctx context.Context, args, environ []string, stdout io.Writer) error {
 	if len(args) == 1 && args[0] == "version" {
 		_, err := fmt.Fprintln(stdout, version.String())
@@ -30,8 +33,10 @@ func run(ctx context.Context, args, environ []string, stdout io.Writer) error {
 		return gate.Run(ctx, settings, version.String(), slog.New(slog.NewJSONHandler(stdout, nil)))
 	case len(args) == 1 && args[0] == "health":
 		return health(ctx, settings.ControlSocket, stdout)
+	case len(args) == 1 && args[0] == "reload":
+		return reload(ctx, settings.ControlSocket, stdout)
 	}
-	return fmt.Errorf("unknown arguments %q; usage: gate [health | version]", strings.Join(args, " "))
+	return fmt.Errorf("unknown arguments %q; usage: gate [health | reload | version]", strings.Join(args, " "))
 }
 
 // health prints one line about the running gate.
@@ -44,5 +49,21 @@ func health(ctx context.Context, socket string, stdout io.Writer) error {
 		return err
 	}
 	_, err = fmt.Fprintf(stdout, "%s: %d cells, policies %s, %s\n", h.Status, h.Cells, strings.Join(h.Policies, ", "), h.Digest)
+	if h.Allowlist.State == control.AllowlistStale {
+		_, err = fmt.Fprintf(stdout, "the allowlist is stale since %s: %s\n", h.Allowlist.Since.Format(time.RFC3339), h.Allowlist.Error)
+	}
+	return err
+}
+
+// reload puts the allowlist as it is now into force.
+func reload(ctx context.Context, socket string, stdout io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
+	defer cancel()
+	client := control.Client{Socket: socket}
+	h, err := client.Reload(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "in force: generation %d, policies %s, %s\n", h.Generation, strings.Join(h.Policies, ", "), h.Digest)
 	return err
 }

@@ -1,0 +1,266 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sallyport/firewall"
+	"sallyport/gate/control"
+)
+
+// narrowed is the allowlist of these tests without the group site in strict, and
+// without the policy other.
+const narrowed = `version: 1
+policies:
+  strict: {allow: [{host: kept.site.example, ports: [80, 443], private: [10.0.0.0/8]}]}
+  open:   {allow: any}
+`
+
+// reloading starts a daemon whose allowlist is the file at path.
+func reloading(t *testing.T, watch bool) (g *testGate, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "allowlist.yaml")
+	writeFile(t, path, allowlist)
+	file := &source{path: path}
+	g = start(t, upstream(t), func(d *Daemon) {
+		ps, err := file.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Policies, d.Load = ps, file.load
+		if watch {
+			d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, nil, reload, slog.New(slog.DiscardHandler)) }
+		}
+	})
+	return g, path
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// saveByRename saves as most editors do: another file takes the place.
+func saveByRename(t *testing.T, path, text string) {
+	t.Helper()
+	writeFile(t, path+".tmp", text)
+	if err := os.Rename(path+".tmp", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until health is as wanted.
+func (g *testGate) eventually(t *testing.T, what string, ok func(control.Health) bool) control.Health {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		h, err := g.Health(t.Context())
+		if err == nil && ok(h) {
+			return h
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %+v, %v", what, h, err)
+		}
+	}
+}
+
+// A change of policy cuts the tunnel that is no longer allowed, with a record of
+// its own, and leaves every other one alone, in this cell and in another.
+func TestReloadCutsTunnels(t *testing.T) {
+	g, path := reloading(t, false)
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	g.lease(t, "c2", cellLease(2, "run-2", "open"))
+	before, err := g.Cell(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, err := g.tunnel(t, 1, "lost.site.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := g.tunnel(t, 1, "kept.site.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The same effect in other words disturbs nothing and is no change.
+	writeFile(t, path, "# a comment\n"+allowlist)
+	if h, err := g.Reload(t.Context()); err != nil || h.Generation != 2 || h.Digest != g.daemon.Policies.Digest() {
+		t.Fatalf("reload: %+v, %v", h, err)
+	}
+	if err := echo(lost); err != nil {
+		t.Errorf("a comment has cut a tunnel: %v", err)
+	}
+
+	writeFile(t, path, narrowed)
+	h, err := g.Reload(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := echo(lost); err == nil {
+		t.Error("the tunnel to what is no longer allowed goes on")
+	}
+	if err := echo(kept); err != nil {
+		t.Errorf("the tunnel to what is still allowed: %v", err)
+	}
+	if _, err := g.tunnel(t, 1, "lost.site.example"); err == nil {
+		t.Error("a new tunnel to what is no longer allowed")
+	}
+	kept.Close()
+
+	final := g.release(t, "c1")
+	if n := count(final.Receipt, firewall.KindTLS, "lost.site.example", firewall.ReasonPolicyChanged); n != 1 {
+		t.Errorf("%d records of the cut, want 1: %+v", n, final.Receipt)
+	}
+	if n := count(final.Receipt, firewall.KindTLS, "kept.site.example", firewall.ReasonListed); n != 1 {
+		t.Errorf("%d records of the tunnel that stayed, want 1: %+v", n, final.Receipt)
+	}
+	r := final.Receipt
+	if r.Digest != before.Digest || len(r.Changes) != 1 || r.Changes[0].Digest != final.Digest || final.Digest == before.Digest ||
+		r.Changes[0].Generation != h.Generation || r.Changes[0].Time.IsZero() {
+		t.Errorf("receipt of %s with %+v; from %s to %s", r.Digest, r.Changes, before.Digest, final.Digest)
+	}
+	if other := g.release(t, "c2").Receipt; len(other.Changes) != 0 {
+		t.Errorf("the policy of the other cell has changed: %+v", other.Changes)
+	}
+}
+
+// A policy that is gone denies everything in its cell, and says so; it comes back
+// with the allowlist that has it again.
+func TestReloadWithoutThePolicy(t *testing.T) {
+	g, path := reloading(t, false)
+	g.lease(t, "c1", cellLease(1, "run-1", "other"))
+	conn, err := g.tunnel(t, 1, "other.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, path, narrowed)
+	if _, err := g.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := echo(conn); err == nil {
+		t.Error("a tunnel of a policy that is gone")
+	}
+	g.wantNXDOMAIN(t, 1, "other.example.")
+	c, err := g.Cell(t.Context(), "c1")
+	if err != nil || c.Digest != "" || c.Policy != "other" || c.Receipt.Policy != "other" {
+		t.Errorf("cell %+v, %v", c, err)
+	}
+	if ch := c.Receipt.Changes; len(ch) != 1 || ch[0].Digest != "" {
+		t.Errorf("changes %+v", ch)
+	}
+	if !strings.Contains(g.log.String(), policyGone) {
+		t.Error("the log does not say why")
+	}
+	writeFile(t, path, allowlist)
+	if _, err := g.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.wantResolved(t, 1, "other.example.")
+}
+
+// A request in flight on port 80 is cut, too.
+func TestReloadCutsRequests(t *testing.T) {
+	arrived, reached := make(chan struct{}), atomic.Bool{}
+	silent := httpUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if reached.CompareAndSwap(false, true) {
+			close(arrived)
+		}
+		<-r.Context().Done()
+	})
+	path := filepath.Join(t.TempDir(), "allowlist.yaml")
+	writeFile(t, path, narrowed)
+	g := start(t, silent, func(d *Daemon) {
+		d.Load = func() (*firewall.Policies, error) { return firewall.Load(path) }
+	})
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	c := g.client(t, "tcp4", 1, g.daemon.ports.http)
+	if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: lost.site.example\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-arrived:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the request does not arrive")
+	}
+	if _, err := g.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d bytes, %v; want a cut", n, err)
+	}
+	r := g.release(t, "c1").Receipt
+	if n := count(r, firewall.KindHTTP, "lost.site.example", firewall.ReasonPolicyChanged); n != 1 {
+		t.Errorf("receipt %+v", r)
+	}
+}
+
+// The file is seen however it is saved, and a bad one changes nothing.
+func TestWatch(t *testing.T) {
+	g, path := reloading(t, true)
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	stale := func(h control.Health) bool { return h.Allowlist.State == control.AllowlistStale }
+	digest := func(text string) func(control.Health) bool {
+		want := parsePolicies(t, text).Digest()
+		return func(h control.Health) bool { return h.Digest == want && h.Allowlist.State == control.AllowlistCurrent }
+	}
+	saveByRename(t, path, narrowed)
+	g.eventually(t, "saved by rename", digest(narrowed))
+	g.wantNXDOMAIN(t, 1, "www.site.example.")
+
+	writeFile(t, path, allowlist[:len(allowlist)/2])
+	h := g.eventually(t, "half written", stale)
+	if h.Digest != parsePolicies(t, narrowed).Digest() || h.Status != "ok" {
+		t.Errorf("half a file: %+v", h)
+	}
+	g.wantResolved(t, 1, "kept.site.example.")
+
+	writeFile(t, path, allowlist)
+	g.eventually(t, "written in place", digest(allowlist))
+	g.wantResolved(t, 1, "www.site.example.")
+
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	g.eventually(t, "removed", stale)
+	g.wantResolved(t, 1, "www.site.example.")
+	saveByRename(t, path, narrowed)
+	g.eventually(t, "back", digest(narrowed))
+
+	// A link to a directory that is exchanged, as Kubernetes does it.
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a": allowlist, "b": narrowed} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(dir, name, "allowlist.yaml"), text)
+	}
+	link := func(target, name string) {
+		t.Helper()
+		if err := errors.Join(os.Symlink(target, name+".new"), os.Rename(name+".new", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("a", filepath.Join(dir, "now"))
+	link(filepath.Join(dir, "now", "allowlist.yaml"), path)
+	g.eventually(t, "a link", digest(allowlist))
+	link("b", filepath.Join(dir, "now"))
+	g.eventually(t, "a link that leads elsewhere", digest(narrowed))
+}
+
+func httpUpstream(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return srv.Listener.Addr().String()
+}
