@@ -1,0 +1,232 @@
+package gate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// slogLine is the line of r that log/slog writes.
+func slogLine(t testing.TB, now time.Time, r firewall.Record) string {
+	t.Helper()
+	var b bytes.Buffer
+	entry := slog.NewRecord(now, levelDecision, "decision", 0)
+	entry.AddAttrs(r.LogAttrs()...)
+	if err := slog.NewJSONHandler(&b, nil).Handle(context.Background(), entry); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// FuzzLine wants the bytes that log/slog writes, whatever the record holds.
+func FuzzLine(f *testing.F) {
+	f.Add("run-1", "allowed.example", "A", ".allowed.example", 3, uint16(0), []byte{127, 0, 0, 1}, uint16(53), int64(0))
+	f.Add("", "", "", "", 0, uint16(443), []byte(nil), uint16(0), int64(-1))
+	f.Add("r", `a\000.example`, "quote \" and <html> & \x00\x1b[31m\n\t\b\f", "\u2028\u202e\xff", -7, uint16(65535),
+		bytes.Repeat([]byte{0xfe}, 16), uint16(1), int64(1<<62))
+	f.Fuzz(func(t *testing.T, run, host, detail, rule string, line int, port uint16, addr []byte, clientPort uint16, up int64) {
+		ip, _ := netip.AddrFromSlice(addr)
+		r := firewall.Record{
+			Run: run, Cell: "cell-1", Policy: "strict", Digest: "sha256:00", Kind: firewall.KindTLS, Host: host, Port: port,
+			Verdict: firewall.Deny, Reason: firewall.ReasonNotListed, Rule: rule, Line: line, Detail: detail,
+			BytesUp: up, BytesDown: ^up, DurationMS: up / 3,
+		}
+		if ip.IsValid() {
+			r.Client, r.Upstream = netip.AddrPortFrom(ip, clientPort), netip.AddrPortFrom(ip.Unmap(), port)
+		}
+		now := time.Unix(up%4e9, int64(line)%1e9)
+		if y := now.Year(); y < 0 || y > 9999 {
+			return
+		}
+		sameLine(t, string(appendLine(nil, now, &r)), slogLine(t, now, r))
+	})
+}
+
+// sameLine wants equal bytes, but for two control characters that have a second
+// escaped form.
+func sameLine(t *testing.T, got, want string) {
+	t.Helper()
+	if got == want {
+		return
+	}
+	var one, two any
+	if err := errors.Join(json.Unmarshal([]byte(got), &one), json.Unmarshal([]byte(want), &two)); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(one, two) || !strings.Contains(want, `\u000`) || strings.Count(got, "\n") != 1 {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// A zone in an address is text like any other.
+func TestLineOfZone(t *testing.T) {
+	r := firewall.Record{Client: netip.MustParseAddrPort(`[fe80::1%a"b]:53`)}
+	now := time.Now()
+	sameLine(t, string(appendLine(nil, now, &r)), slogLine(t, now, r))
+}
+
+// A fickle writer fails when it is told to, after a part of what it got.
+type fickle struct {
+	mu     sync.Mutex // guards what follows
+	b      bytes.Buffer
+	fail   bool
+	writes int
+}
+
+func (f *fickle) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writes++
+	if f.fail {
+		n, _ := f.b.Write(p[:min(7, len(p))])
+		return n, errors.New("no space left")
+	}
+	return f.b.Write(p)
+}
+
+func hostsIn(log string) (list []string) {
+	for line := range strings.Lines(log) {
+		_, after, _ := strings.Cut(line, `"host":"`)
+		host, _, _ := strings.Cut(after, `"`)
+		list = append(list, host)
+	}
+	return list
+}
+
+// Lines are written in one piece, in order; what a writer refuses is said, kept
+// and written once it can be.
+func TestDecisionLog(t *testing.T) {
+	var w fickle
+	d := &decisionLog{w: &w, log: slog.New(slog.DiscardHandler)}
+	add := func(from, to int) {
+		for i := from; i < to; i++ {
+			d.add(&firewall.Record{Host: fmt.Sprint(i)})
+		}
+	}
+	add(0, 10)
+	if w.writes != 0 {
+		t.Errorf("%d writes before the flush", w.writes)
+	}
+	for range 2 {
+		if err := d.flush(); err != nil || w.writes != 1 {
+			t.Errorf("flush: %v, %d writes", err, w.writes)
+		}
+	}
+	w.fail = true
+	add(10, 20)
+	for range 3 {
+		if d.flush() == nil {
+			t.Error("a flush that failed returned no error")
+		}
+	}
+	add(20, 30)
+	w.fail = false
+	if err := d.flush(); err != nil {
+		t.Fatal(err)
+	}
+	for i, host := range hostsIn(w.b.String()) {
+		if host != fmt.Sprint(i) {
+			t.Fatalf("line %d is of %q", i, host)
+		}
+	}
+	if n := len(hostsIn(w.b.String())); n != 30 {
+		t.Errorf("%d lines of 30", n)
+	}
+}
+
+// What waits for a writer that fails is bounded, and what is beyond counted.
+func TestDecisionLogIsBounded(t *testing.T) {
+	var own bytes.Buffer
+	w := fickle{fail: true}
+	d := &decisionLog{w: &w, log: slog.New(slog.NewTextHandler(&own, nil))}
+	r := firewall.Record{Detail: strings.Repeat("x", 16<<10)}
+	const added = 3 * maxUnwritten / (16 << 10)
+	for range added {
+		d.add(&r)
+	}
+	if n := len(d.lines); n > maxUnwritten+32<<10 {
+		t.Errorf("%d bytes wait", n)
+	}
+	w.fail = false
+	if err := d.flush(); err != nil {
+		t.Fatal(err)
+	}
+	lines, lost := strings.Count(w.b.String(), "\n"), 0
+	if _, after, ok := strings.Cut(own.String(), "count="); ok {
+		fmt.Sscan(after, &lost)
+	}
+	if lost == 0 || lines+lost != added {
+		t.Errorf("%d lines and %d lost of %d", lines, lost, added)
+	}
+}
+
+// A flush covers the lines of its caller, whoever writes them.
+func TestDecisionLogOfMany(t *testing.T) {
+	var w fickle
+	d := &decisionLog{w: &w, log: slog.New(slog.DiscardHandler)}
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for k := range 200 {
+				host := fmt.Sprintf("host-%d-%d", i, k)
+				d.add(&firewall.Record{Host: host})
+				if err := d.flush(); err != nil {
+					t.Error(err)
+				}
+				w.mu.Lock()
+				if !strings.Contains(w.b.String()[max(0, w.b.Len()-64<<10):], `"`+host+`"`) {
+					t.Errorf("%s is not written", host)
+				}
+				w.mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	if n := len(hostsIn(w.b.String())); n != 1600 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+// A line allocates nothing.
+func TestLineAllocations(t *testing.T) {
+	d := &decisionLog{w: io.Discard, log: slog.New(slog.DiscardHandler)}
+	r := decision()
+	n := testing.AllocsPerRun(1000, func() {
+		d.add(&r)
+		if err := d.flush(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations a line", n)
+	}
+}
+
+func decision() firewall.Record {
+	return firewall.Record{
+		Time: time.Now(), Run: "01JZ", Cell: "cell-1", Policy: "strict", Digest: "sha256:" + strings.Repeat("0", 64),
+		Kind: firewall.KindDNS, Host: "registry.npmjs.org", Verdict: firewall.Allow, Reason: firewall.ReasonListed,
+		Rule: ".npmjs.org", Line: 7, Detail: "A", Client: netip.MustParseAddrPort("172.30.0.3:40000"),
+	}
+}
+
+func BenchmarkLine(b *testing.B) {
+	r, now := decision(), time.Now()
+	buf := appendLine(nil, now, &r)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = appendLine(buf[:0], now, &r)
+	}
+}
