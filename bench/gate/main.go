@@ -1,0 +1,127 @@
+// Command gate measures the gate's tunnel side by side with nginx and haproxy: the
+// same bytes through each, in turns, each server alone on one processor. It
+// runs the gate's own binary with leases on loopback addresses, so it wants
+// root, for ports below 1024. See bench/README.md for what is measured.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// limit bounds a whole measurement; it takes about four minutes.
+const limit = 12 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// A bench is what is measured, and how much of it.
+type bench struct {
+	gate, serverCPU, out string
+	rounds, leases       int
+	tunnels, many, rate  int
+	lasting, rest        time.Duration
+	mib                  int64
+	only                 string
+
+	dir   string // for the servers' files
+	hello []byte
+	log   io.Writer
+}
+
+func parse(args []string, stderr io.Writer) (*bench, error) {
+	b := &bench{log: stderr}
+	flags := flag.NewFlagSet("bench gate", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&b.gate, "gate", "bin/gate", "the gate's `binary`")
+	flags.StringVar(&b.serverCPU, "cpu", "0", "`processor` of the servers; the load should run on another")
+	flags.StringVar(&b.out, "out", "bench/out/results.json", "`file` that the results are added to")
+	flags.IntVar(&b.rounds, "rounds", 3, "`number` of turns that each server gets")
+	flags.IntVar(&b.leases, "leases", 100, "leased `cells`, at most 200")
+	flags.IntVar(&b.tunnels, "tunnels", 1000, "idle `tunnels` beside the peers")
+	flags.IntVar(&b.many, "many", 10_000, "idle `tunnels` through the gate alone; 0 leaves them out")
+	flags.IntVar(&b.rate, "rate", 1000, "new `connections` a second through the gate alone")
+	flags.DurationVar(&b.lasting, "time", 4*time.Second, "`duration` of a turn of new connections")
+	flags.DurationVar(&b.rest, "rest", 2*time.Second, "`duration` for which tunnels rest before they are weighed")
+	flags.Int64Var(&b.mib, "mib", 2048, "`MiB` of a turn of bulk")
+	flags.StringVar(&b.only, "only", "", "`figure` to take alone: idle, connections, bulk, latency or many")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 || b.rounds < 1 || b.leases < 1 || b.leases > 200 || b.tunnels < 1 || b.mib < 16 {
+		return nil, errors.New("a flag is out of range, or there is an argument")
+	}
+	return b, nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	b, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	if err := b.raiseLimit(); err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp("", "sallyport-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	b.hello = clientHello()
+	if err := errors.Join(serveUpstream(ctx, upstreamAddr), serveNames(ctx, resolverAddr, upstreamAddr.Addr())); err != nil {
+		return err
+	}
+	figures, err := b.measure(ctx)
+	if err != nil {
+		return err
+	}
+	if err := printTable(stdout, figures); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	return addResults(b.out, figures)
+}
+
+// wantFiles is how many descriptors 10,000 tunnels and their load need.
+const wantFiles = 25_000
+
+// raiseLimit takes as many descriptors as it may: client and upstream have two
+// ends of every tunnel, and so has the gate. It makes do with fewer tunnels
+// where they do not suffice.
+func (b *bench) raiseLimit() error {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return fmt.Errorf("bound on descriptors: %w", err)
+	}
+	want := unix.Rlimit{Cur: wantFiles, Max: max(wantFiles, r.Max)}
+	if r.Max >= wantFiles || unix.Setrlimit(unix.RLIMIT_NOFILE, &want) != nil {
+		want = unix.Rlimit{Cur: r.Max, Max: r.Max}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &want); err != nil {
+			return fmt.Errorf("bound on descriptors: %w", err)
+		}
+	}
+	if most := (int(want.Cur) - 4000) / 2; b.many > most {
+		fmt.Fprintf(b.log, "bench: %d descriptors allow %d tunnels, not %d\n", want.Cur, most, b.many)
+		b.many = most
+	}
+	return nil
+}
