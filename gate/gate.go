@@ -18,6 +18,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -58,6 +59,10 @@ type Daemon struct {
 	Cache CacheSize
 	// Log gets the decisions and the gate's own doings. Required.
 	Log *slog.Logger
+	// Decisions gets the decisions as lines like those of Log, several in one call
+	// of Write; if nil, Log gets them. It may be what Log writes to, if a call of
+	// its Write cannot be interrupted by another, as with files.
+	Decisions io.Writer
 	// Version and Warnings are shown by the health call.
 	Version  string
 	Warnings []string
@@ -135,13 +140,14 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 // A server is the state of one Serve.
 type server struct {
 	*Daemon
-	ctx      context.Context // its end is that of every lease
-	cancel   context.CancelFunc
-	instance string
-	edition  atomic.Pointer[edition]
-	reloads  sync.Mutex // held while the policies are read anew
-	reloaded reloadCounts
-	all      *journal // the decisions of all cells
+	ctx       context.Context // its end is that of every lease
+	cancel    context.CancelFunc
+	instance  string
+	edition   atomic.Pointer[edition]
+	reloads   sync.Mutex // held while the policies are read anew
+	reloaded  reloadCounts
+	all       *journal // the decisions of all cells
+	decisions *decisionLog
 
 	mu       sync.Mutex // guards what follows
 	stopping bool
@@ -159,7 +165,8 @@ func newServer(ctx context.Context, d *Daemon) *server {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &server{
 		Daemon: &own, ctx: ctx, cancel: cancel, instance: rand.Text(), all: newJournal(allRecords),
-		leases: make(map[string]*lease), runs: make(map[string]*runJournal),
+		decisions: &decisionLog{w: d.Decisions, log: d.Log},
+		leases:    make(map[string]*lease), runs: make(map[string]*runJournal),
 	}
 	s.edition.Store(&edition{Policies: d.Policies, generation: 1, since: time.Now()})
 	return s

@@ -67,7 +67,7 @@ func start(t *testing.T, up string, change func(*Daemon)) *testGate {
 	g := &testGate{log: &lockedBuffer{}}
 	g.daemon = &Daemon{
 		Policies: parsePolicies(t, allowlist), Resolver: testResolver(t), Version: "v0.0.0-test",
-		Log: slog.New(slog.NewJSONHandler(g.log, nil)), ports: freePorts(t),
+		Log: slog.New(slog.NewJSONHandler(g.log, nil)), Decisions: g.log, ports: freePorts(t),
 		dial: func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
 			var d net.Dialer
 			c, err := d.DialContext(ctx, "tcp", up)

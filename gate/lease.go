@@ -155,7 +155,7 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 	}
 	l.tunnel.Resolver = outside{s, resolver}
 	names := &dnsgate.Server{
-		Current: l.policy.Load, Answer: l.Address, Prefix: l.Prefix, Record: l.record,
+		Current: l.policy.Load, Answer: l.Address, Prefix: l.Prefix, Record: l.note, Flush: s.decisions.flush,
 		Log: s.Log.With("cell", l.id),
 	}
 	group, inner := errgroup.WithContext(ctx)
@@ -168,16 +168,24 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 	return nil
 }
 
-// record delivers one decision: to the log, the receipt and the streams.
+// record delivers one decision: to the receipt, the log and the streams.
 func (l *lease) record(r firewall.Record) {
+	r.Host = strings.Clone(r.Host) // the journals would keep the request that it is a part of
+	l.note(r)
+	// What was decided is done already; what could not be written is kept.
+	_ = l.server.decisions.flush()
+}
+
+// note is record for callers that flush the log themselves. It keeps the
+// record's strings.
+func (l *lease) note(r firewall.Record) {
 	policy := l.policy.Load()
 	r.Run, r.Cell, r.Policy, r.Digest = l.Run, l.id, l.Lease.Policy, policy.Digest()
 	if policy == nil && r.Reason == firewall.ReasonNotListed {
 		r.Detail = policyGone
 	}
-	r.Host = strings.Clone(r.Host) // the journals would keep the request that it is a part of
 	l.ledger.Add(r)
-	l.server.Log.LogAttrs(context.Background(), levelDecision, "decision", r.LogAttrs()...)
+	l.server.decisions.add(&r)
 	l.journal.add(r)
 	l.server.all.add(r)
 }

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -15,7 +16,7 @@ const ipForward = "/proc/sys/net/ipv4/ip_forward"
 // until ctx ends, reading the allowlist anew when the file changes and on SIGHUP.
 // With an allowlist that is missing or not valid at the start it returns an
 // error that names file and line, and has opened nothing.
-func Run(ctx context.Context, settings Settings, version string, log *slog.Logger) error {
+func Run(ctx context.Context, settings Settings, version string, log *slog.Logger, decisions io.Writer) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -29,7 +30,7 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 		return err
 	}
 	defer resolver.CloseIdle()
-	d := &Daemon{Policies: policies, Load: file.load, Resolver: resolver, Cache: settings.cache(), Log: log, Version: version}
+	d := &Daemon{Policies: policies, Load: file.load, Resolver: resolver, Cache: settings.cache(), Log: log, Decisions: decisions, Version: version}
 	d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, hangup, reload, log) }
 	if w := forwardWarning(ipForward); w != "" {
 		log.Warn(w)

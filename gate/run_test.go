@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -71,7 +72,7 @@ func TestRunRefusesAllowlist(t *testing.T) {
 	}
 	refused := func(t *testing.T, want string) {
 		t.Helper()
-		err := Run(t.Context(), settings, "test", slog.New(slog.DiscardHandler))
+		err := Run(t.Context(), settings, "test", slog.New(slog.DiscardHandler), io.Discard)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %s", err, want)
 		}
@@ -99,7 +100,7 @@ func TestRunRefusesAllowlist(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Run(ctx, settings, "test", slog.New(slog.DiscardHandler)) }()
+	go func() { done <- Run(ctx, settings, "test", slog.New(slog.DiscardHandler), io.Discard) }()
 	c := control.Client{Socket: settings.ControlSocket}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if h, err := c.Health(t.Context()); err == nil {
