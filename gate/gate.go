@@ -57,6 +57,10 @@ type Daemon struct {
 	// Cache is the size of the resolver cache of each cell, where the Resolver is a
 	// sniproxy.Lookuper, too; the zero value is none.
 	Cache CacheSize
+	// Metrics count what the gate does, for its control API and, if it is not nil,
+	// for MetricsOn, which Serve closes. If nil, new ones.
+	Metrics   *Metrics
+	MetricsOn net.Listener
 	// Log gets the decisions and the gate's own doings. Required.
 	Log *slog.Logger
 	// Decisions gets the decisions as lines like those of Log, several in one call
@@ -84,6 +88,9 @@ var realPorts = ports{dns: 53, tls: 443, http: 80}
 // that ended.
 func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 	defer ln.Close()
+	if d.MetricsOn != nil {
+		defer d.MetricsOn.Close()
+	}
 	if d.Policies == nil || d.Resolver == nil || d.Log == nil {
 		return errors.New("gate: Policies, Resolver and Log are required")
 	}
@@ -107,6 +114,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- web.Serve(ln) }()
+	defer s.serveMetrics()()
 	h := s.health()
 	s.Log.Info("gate started", "instance", h.Instance, "version", h.Version,
 		"digest", h.Digest, "policies", h.Policies, "warnings", h.Warnings)
@@ -162,6 +170,9 @@ func newServer(ctx context.Context, d *Daemon) *server {
 	if own.ports == (ports{}) {
 		own.ports = realPorts
 	}
+	if own.Metrics == nil {
+		own.Metrics = NewMetrics()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &server{
 		Daemon: &own, ctx: ctx, cancel: cancel, instance: rand.Text(), all: newJournal(allRecords),
@@ -169,6 +180,7 @@ func newServer(ctx context.Context, d *Daemon) *server {
 		leases:    make(map[string]*lease), runs: make(map[string]*runJournal),
 	}
 	s.edition.Store(&edition{Policies: d.Policies, generation: 1, since: time.Now()})
+	own.Metrics.serving.Store(s)
 	return s
 }
 

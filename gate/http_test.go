@@ -43,7 +43,7 @@ func TestBadCalls(t *testing.T) {
 		code                 string
 	}{
 		{"GET", "/", "", 404, control.CodeNotFound},
-		{"GET", "/metrics", "", 404, control.CodeNotFound},
+		{"GET", "/metric", "", 404, control.CodeNotFound},
 		{"GET", "/debug/pprof/", "", 404, control.CodeNotFound},
 		{"POST", "/v1/cells/c1", body, 404, control.CodeNotFound},
 		{"PUT", "/v1/cells/", body, 404, control.CodeNotFound},

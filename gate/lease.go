@@ -127,6 +127,9 @@ func (s *server) admit(id string, want control.Lease) error {
 	if l, ok := s.leases[id]; ok {
 		return refuse(http.StatusConflict, control.CodeLeased, "cell %s is leased to run %s", id, l.Run)
 	}
+	if on, ok := s.servesMetricsIn(want.Prefix); ok {
+		return refuse(http.StatusConflict, control.CodeListen, "the metrics are served on %v, which is in prefix %v", on, want.Prefix)
+	}
 	for _, l := range s.leases {
 		if l.Prefix.Overlaps(want.Prefix) {
 			return refuse(http.StatusConflict, control.CodeLeased, "prefix %v overlaps that of cell %s, %v", want.Prefix, l.id, l.Prefix)
@@ -185,6 +188,7 @@ func (l *lease) note(r firewall.Record) {
 		r.Detail = policyGone
 	}
 	l.ledger.Add(r)
+	l.server.Metrics.decided(r)
 	l.server.decisions.add(&r)
 	l.journal.add(r)
 	l.server.all.add(r)

@@ -20,5 +20,10 @@ func (s *server) cellResolver() (sniproxy.Resolver, error) {
 	if !ok || s.Cache.Names == 0 {
 		return s.Resolver, nil
 	}
-	return sniproxy.NewCache(from, s.Cache.Names, s.Cache.Least, s.Cache.Most)
+	c, err := sniproxy.NewCache(from, s.Cache.Names, s.Cache.Least, s.Cache.Most)
+	if err != nil {
+		return nil, err
+	}
+	c.Observe = s.Metrics.cached
+	return c, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
@@ -30,11 +31,18 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 		return err
 	}
 	defer resolver.CloseIdle()
-	d := &Daemon{Policies: policies, Load: file.load, Resolver: resolver, Cache: settings.cache(), Log: log, Decisions: decisions, Version: version}
+	d := &Daemon{Policies: policies, Load: file.load, Resolver: resolver, Cache: settings.cache(), Metrics: NewMetrics(), Log: log, Decisions: decisions, Version: version}
+	resolver.Observe = d.Metrics.asked
 	d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, hangup, reload, log) }
 	if w := forwardWarning(ipForward); w != "" {
 		log.Warn(w)
 		d.Warnings = append(d.Warnings, w)
+	}
+	if addr := netip.AddrPort(settings.MetricsListen); addr.IsValid() {
+		if d.MetricsOn, err = listenMetrics(ctx, addr); err != nil {
+			return err
+		}
+		defer d.MetricsOn.Close()
 	}
 	ln, err := listenControl(ctx, settings.ControlSocket)
 	if err != nil {

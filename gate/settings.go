@@ -37,6 +37,9 @@ type Settings struct {
 	CacheNames int           `env:"CACHE_NAMES" envDefault:"1024"`
 	CacheMin   time.Duration `env:"CACHE_MIN" envDefault:"5s"`
 	CacheMax   time.Duration `env:"CACHE_MAX" envDefault:"5m"`
+	// MetricsListen is an address with a port where the metrics are served over
+	// TCP, too; it must not be in a cell. If empty, on the control socket only.
+	MetricsListen metricsAddr `env:"METRICS_LISTEN"`
 }
 
 // ParseSettings reads the settings from an environment in the form of os.Environ.

@@ -164,6 +164,9 @@ func addressRefused(detail string) *refusal {
 	return &refusal{reason: firewall.ReasonAddress, detail: detail, alert: alertAccessDenied, status: 403}
 }
 
+// Open returns how many connections of clients are open, over both services.
+func (s *Server) Open() int64 { return s.open.Load() }
+
 // keepOpen lifts the deadline of a client whose request stands and lets the
 // kernel find out when it is gone.
 func keepOpen(c *net.TCPConn) error {

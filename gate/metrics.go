@@ -1,0 +1,147 @@
+package gate
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"sallyport/firewall"
+	"sallyport/sniproxy"
+)
+
+// The labels of the metrics. Their values come from the code and from the names
+// of policies, never from a sandbox: no host, no address, no run.
+const (
+	labelKind      = "kind"
+	labelVerdict   = "verdict"
+	labelReason    = "reason"
+	labelPolicy    = "policy"
+	labelDirection = "direction"
+	labelTransport = "transport"
+	labelOutcome   = "outcome"
+)
+
+// Metrics are what the gate counts, for Prometheus. docs/operating.md has a row
+// for each.
+type Metrics struct {
+	registry  *prometheus.Registry
+	decisions *prometheus.CounterVec
+	bytes     *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+	questions *prometheus.HistogramVec
+	cache     *prometheus.CounterVec
+
+	serving atomic.Pointer[server]
+}
+
+// NewMetrics makes the metrics of one daemon, those of Go and of the process
+// among them.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		registry:  prometheus.NewRegistry(),
+		decisions: counters("decisions_total", "Decisions made.", labelKind, labelVerdict, labelReason, labelPolicy),
+		bytes:     counters("bytes_total", "Bytes relayed: up is from sandboxes to hosts.", labelDirection, labelKind, labelPolicy),
+		durations: histograms("decision_seconds", "Time from a query, connection or request to its end.",
+			[]float64{.0001, .001, .01, .1, 1, 10, 60, 600}, labelKind, labelVerdict),
+		questions: histograms("resolver_seconds", "Time of one question to one DNS server.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}, labelTransport, labelOutcome),
+		cache: counters("resolver_cache_total", "Look-ups that a cell's cache had or had not.", labelOutcome),
+	}
+	m.registry.MustRegister(m.decisions, m.bytes, m.durations, m.questions, m.cache, state{m},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+const namespace = "sallyport"
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+// A state collects what the server that serves has now.
+type state struct{ *Metrics }
+
+var (
+	leasesDesc      = describe("leases", "Cells that are leased.")
+	connectionsDesc = describe("connections", "Connections of sandboxes that are open.")
+	reloadsDesc     = describe("reloads_total", "Allowlists read anew.", labelOutcome)
+	currentDesc     = describe("last_reload_successful", "1 if the allowlist that was read last is in force, 0 if it was refused.")
+)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
+}
+
+func (state) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{leasesDesc, connectionsDesc, reloadsDesc, currentDesc} {
+		to <- d
+	}
+}
+
+func (m state) Collect(to chan<- prometheus.Metric) {
+	s := m.serving.Load()
+	if s == nil {
+		return
+	}
+	open, current := int64(0), 1.0
+	s.mu.Lock()
+	leases := len(s.leases)
+	for _, l := range s.leases {
+		open += l.tunnel.Open()
+	}
+	if s.refused != nil {
+		current = 0
+	}
+	s.mu.Unlock()
+	value := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	value(leasesDesc, prometheus.GaugeValue, float64(leases))
+	value(connectionsDesc, prometheus.GaugeValue, float64(open))
+	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.good.Load()), "ok")
+	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.bad.Load()), "refused")
+	value(currentDesc, prometheus.GaugeValue, current)
+}
+
+// decided counts a decision.
+func (m *Metrics) decided(r firewall.Record) {
+	m.decisions.WithLabelValues(string(r.Kind), string(r.Verdict), string(r.Reason), r.Policy).Inc()
+	m.durations.WithLabelValues(string(r.Kind), string(r.Verdict)).Observe(float64(r.DurationMS) / 1000)
+	if r.BytesUp > 0 {
+		m.bytes.WithLabelValues("up", string(r.Kind), r.Policy).Add(float64(r.BytesUp))
+	}
+	if r.BytesDown > 0 {
+		m.bytes.WithLabelValues("down", string(r.Kind), r.Policy).Add(float64(r.BytesDown))
+	}
+}
+
+// asked counts a question to a DNS server.
+func (m *Metrics) asked(server sniproxy.DNSServer, took time.Duration, answered bool) {
+	outcome := "failed"
+	if answered {
+		outcome = "answered"
+	}
+	m.questions.WithLabelValues(string(server.Transport), outcome).Observe(took.Seconds())
+}
+
+// cached counts a look-up in a cell's cache.
+func (m *Metrics) cached(hit bool) {
+	outcome := "miss"
+	if hit {
+		outcome = "hit"
+	}
+	m.cache.WithLabelValues(outcome).Inc()
+}
+
+// handler serves the metrics in the format that the scraper asks for.
+func (m *Metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}

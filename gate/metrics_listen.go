@@ -1,0 +1,113 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A metricsAddr is where the metrics are served over TCP: one address of this
+// machine, since on all of them the cells could reach them, too.
+type metricsAddr netip.AddrPort
+
+func (a *metricsAddr) UnmarshalText(text []byte) error {
+	t := strings.TrimSpace(string(text))
+	addr, err := netip.ParseAddrPort(t)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not an address with a port, such as 127.0.0.1:9180", t)
+	case addr.Addr().Unmap().IsUnspecified():
+		return fmt.Errorf("%q is every address of the gate, those in the cells among them: name one that no cell has", t)
+	case addr.Addr().IsMulticast():
+		return fmt.Errorf("%q is a multicast address", t)
+	}
+	*a = metricsAddr(netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()))
+	return nil
+}
+
+// listenMetrics listens on one address, and only on the interface that has it:
+// the kernel would take packets for it from the cells as well.
+func listenMetrics(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	device, err := deviceOf(addr.Addr())
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		if err := bindToDevice(c, device); err != nil && !errors.Is(err, unix.EPERM) { // as in listen
+			return err
+		}
+		return nil
+	}}
+	ln, err := config.Listen(ctx, "tcp", addr.String())
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	return ln, nil
+}
+
+// metricsRoutes serves the metrics, to nobody whose address is of a cell.
+func (s *server) metricsRoutes() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.Metrics.handler())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || s.inCell(from.Addr().Unmap()) {
+			http.Error(w, "not for cells", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// inCell reports whether an address lies in a leased cell.
+func (s *server) inCell(a netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.leases {
+		if l.Prefix.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// servesMetricsIn returns the address of the metrics if it lies in prefix: a
+// cell there would reach them.
+func (d *Daemon) servesMetricsIn(prefix netip.Prefix) (net.Addr, bool) {
+	if d.MetricsOn == nil {
+		return nil, false
+	}
+	addr := d.MetricsOn.Addr()
+	t, ok := addr.(*net.TCPAddr)
+	return addr, !ok || prefix.Contains(t.AddrPort().Addr().Unmap())
+}
+
+// serveMetrics serves MetricsOn, if there is one, until end is called.
+func (s *server) serveMetrics() (end func()) {
+	if s.MetricsOn == nil {
+		return func() {}
+	}
+	web := &http.Server{
+		Handler: s.metricsRoutes(), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: callTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := web.Serve(s.MetricsOn); !errors.Is(err, http.ErrServerClosed) {
+			s.Log.Error("the metrics are no longer served", "err", err)
+		}
+	}()
+	return func() {
+		web.Close()
+		<-ended
+	}
+}
