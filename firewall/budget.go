@@ -94,13 +94,15 @@ func (b *Budget) over(key int) string {
 	return "over budget: " + k.word + " " + showBudget(*k.of(b), k.size)
 }
 
-// showBudget writes a budget as the file does, sizes with at most four digits.
+// showBudget writes a budget as the file may, without loss.
 func showBudget(n int64, size bool) string {
-	switch {
-	case !size:
+	if !size {
 		return strconv.FormatInt(n, 10)
-	case n%1000 == 0:
-		return units.HumanSize(float64(n))
 	}
-	return units.BytesSize(float64(n))
+	for _, s := range []string{units.HumanSize(float64(n)), units.BytesSize(float64(n))} {
+		if back, ok := parseSize(s); ok && back == n {
+			return s
+		}
+	}
+	return strconv.FormatInt(n, 10) + "B"
 }

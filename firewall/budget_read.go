@@ -12,7 +12,7 @@ import (
 // The forms of a budget. The library that multiplies is lenient: it would take
 // 100 for bytes and, asked for 1000s, 1GiB for 1GB.
 var (
-	sizeForm  = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,3})?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$`)
+	sizeForm  = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,3})?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|PB|PiB)$`)
 	countForm = regexp.MustCompile(`^[0-9]{1,15}$`)
 )
 

@@ -20,6 +20,8 @@ type flow struct {
 	upstream   netip.AddrPort
 	client, up *net.TCPConn
 
+	meter *firewall.ConnMeter // of the connection to upstream
+
 	cut *refusal // why a change of policy has cut it; guarded by flows.mu
 }
 
@@ -42,9 +44,10 @@ func (s *Server) policy() *firewall.Policy {
 // goes on undisturbed. A connection that is just being judged by the policy before
 // is judged again before a byte of it leaves.
 func (s *Server) PolicyChanged() {
-	p := s.policy()
 	s.flows.mu.Lock()
 	defer s.flows.mu.Unlock()
+	p := s.policy()
+	s.meter().SetBudget(p.Budget())
 	for f := range s.flows.open {
 		f.judge(p)
 	}

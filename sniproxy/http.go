@@ -127,12 +127,11 @@ func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *fire
 // reach connects to the host of a request.
 func (h *httpConn) reach(ctx context.Context, f *flow) *refusal {
 	h.hangUp()
-	conn, addr, r := h.v.connect(ctx, f.name, portHTTP, f.decision)
-	if r != nil {
+	if r := h.v.reach(ctx, f); r != nil {
 		return r
 	}
-	h.v.track(conn)
-	h.up = newUpstream(f, addr, conn)
+	h.v.track(f.up)
+	h.up = newUpstream(f)
 	return nil
 }
 
@@ -147,7 +146,7 @@ func (h *httpConn) hangUp() {
 // refusal without a reason is a fault of the upstream, which the client is told
 // about; again asks for a repetition over a fresh connection.
 func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, again bool) {
-	before := h.up.received
+	up, before := h.up, h.up.received
 	if req.expect && req.framed {
 		if _, err := io.WriteString(h.client, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
 			return false, nil, false
@@ -158,9 +157,12 @@ func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, a
 	resp, err := h.up.response(req.method, h.interim)
 	if err != nil {
 		s.stop()
-		silent := h.up.received == before
+		silent := up.received == before
 		h.hangUp()
+		r := spent(up.meter)
 		switch {
+		case r != nil:
+			return false, r, false
 		case s.fault != nil:
 			return false, s.fault, false
 		case s.gone:
@@ -176,7 +178,12 @@ func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, a
 	if !req.repeatable() || resp.Close || err != nil || h.up.br.Buffered() > 0 {
 		h.hangUp()
 	}
+	r = spent(up.meter)
 	switch {
+	case r != nil:
+		reset(h.client)
+		r.status = 0 // the response has begun
+		return false, r, false
 	case err != nil:
 		reset(h.client) // the client must not take the part for the whole
 		return false, &refusal{detail: firewall.Escape(err.Error(), 200)}, false

@@ -70,6 +70,9 @@ type Server struct {
 	// Current, if not nil, gives the policy for each decision in place of Policy;
 	// PolicyChanged must be called after it began to give another one.
 	Current func() *firewall.Policy
+	// Meter counts what the run uses of the policy's budget; if nil, one of its own.
+	// Servers of one run share one, those of different runs never do.
+	Meter *firewall.Meter
 	// Page is the host that the gate itself serves, if any.
 	Page Page
 	// Prefix is the cell's subnet: clients outside it are refused, and the zero
@@ -95,6 +98,8 @@ type Server struct {
 	// MaxConns bounds the connections that are open at once over both services;
 	// further ones are closed. 0 means 512.
 	MaxConns int
+
+	metered sync.Once // fills in Meter; see meter
 
 	open atomic.Int64 // connections now
 	held atomic.Int64 // bytes that hellos and heads hold now; see reserve
@@ -190,19 +195,14 @@ func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitG
 		reset(client)
 		return
 	}
-	limit := int64(v.MaxConns)
-	if limit <= 0 {
-		limit = defaultMaxConns
-	}
-	if v.open.Add(1) > limit {
-		v.open.Add(-1)
-		v.finish(&rec, &refusal{reason: firewall.ReasonLimit, detail: fmt.Sprintf("more than %d connections at once", limit)})
+	if r := v.enter(); r != nil {
+		v.finish(&rec, r)
 		client.Close()
 		return
 	}
 	v.track(client)
 	wg.Go(func() {
-		defer v.open.Add(-1)
+		defer v.leave()
 		defer v.drop(client)
 		// What one cell sends must not end the gate of all the others.
 		defer func() {

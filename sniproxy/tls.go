@@ -17,7 +17,15 @@ func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall
 	defer in.free()
 	f, r := v.judgeHello(client, in, &rec)
 	if r == nil {
-		f.up, rec.Upstream, r = v.connect(ctx, f.name, portTLS, f.decision)
+		r = v.reach(ctx, f)
+		rec.Upstream = f.upstream
+	}
+	if r == nil {
+		v.track(f.up)
+		defer v.drop(f.up)
+		if !f.meter.Took(true, len(in.b)) {
+			r = spent(f.meter)
+		}
 	}
 	if r != nil {
 		v.finish(&rec, r)
@@ -26,23 +34,24 @@ func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall
 		}
 		return
 	}
-	up := f.up
-	f.upstream = rec.Upstream
-	v.track(up)
-	defer v.drop(up)
 	v.begin(f)
-	n, err := up.Write(in.b)
+	n, err := f.up.Write(in.b)
 	rec.BytesUp = int64(n)
 	in.free() // a tunnel may live for hours
 	if err == nil {
-		sent, received := relay(client, up, nil)
+		sent, received := relay(client, f.up, f.meter.Took)
 		rec.BytesUp += sent
 		rec.BytesDown = received
 	}
-	if ctx.Err() != nil {
+	r = v.end(f)
+	switch {
+	case r != nil:
+	case ctx.Err() != nil:
 		rec.Detail = "cut by the gate"
+	default:
+		r = spent(f.meter)
 	}
-	v.finish(&rec, v.end(f))
+	v.finish(&rec, r)
 }
 
 // judgeHello reads a hello and asks the policy about the name in it.

@@ -24,6 +24,7 @@ type upstream struct {
 	policy *firewall.Policy // under which it was dialled
 	addr   netip.AddrPort
 	conn   *net.TCPConn
+	meter  *firewall.ConnMeter
 	br     *bufio.Reader
 
 	room           int64 // bytes that may still come, while limited
@@ -31,15 +32,16 @@ type upstream struct {
 	sent, received int64
 }
 
-func newUpstream(f *flow, addr netip.AddrPort, conn *net.TCPConn) *upstream {
-	u := &upstream{name: f.name, policy: f.policy, addr: addr, conn: conn}
+func newUpstream(f *flow) *upstream {
+	u := &upstream{name: f.name, policy: f.policy, addr: f.upstream, conn: f.up, meter: f.meter}
 	u.br = bufio.NewReader(u)
 	return u
 }
 
 var errHeadTooLong = fmt.Errorf("a response head of over %d bytes", maxResponseHead)
 
-// Read counts, and bounds what net/http would read without a bound.
+// Read counts, and bounds what net/http would read without a bound. What is over
+// budget is not given out.
 func (u *upstream) Read(p []byte) (int, error) {
 	if u.limited && u.room <= 0 {
 		return 0, errHeadTooLong
@@ -50,11 +52,20 @@ func (u *upstream) Read(p []byte) (int, error) {
 	n, err := u.conn.Read(p)
 	u.room -= int64(n)
 	u.received += int64(n)
+	if !u.meter.Took(false, n) {
+		reset(u.conn)
+		return 0, errBudget
+	}
 	return n, err
 }
 
-// Write counts.
+// Write counts. What is over budget is not sent, and ends the connection: the
+// upstream must not take the part for the whole.
 func (u *upstream) Write(p []byte) (int, error) {
+	if !u.meter.Took(true, len(p)) {
+		reset(u.conn)
+		return 0, errBudget
+	}
 	n, err := u.conn.Write(p)
 	u.sent += int64(n)
 	return n, err

@@ -1,0 +1,441 @@
+package sniproxy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// budgetCell is a cell whose run has a budget, and a canary on its far side.
+func budgetCell(t *testing.T, b firewall.Budget) (*cell, *canary) {
+	t.Helper()
+	return newTunnelCell(t, func(s *Server) { s.Meter = firewall.NewMeter(b) })
+}
+
+// wantBudget checks the record of a connection that went over a budget.
+func wantBudget(t *testing.T, r firewall.Record, detail string) {
+	t.Helper()
+	if r.Verdict != firewall.Deny || r.Reason != firewall.ReasonBudget || r.Detail != detail {
+		t.Errorf("record %+v; want a budget and %q", r, detail)
+	}
+}
+
+func helloFor(name string) []byte { return record(message(sni(name))) }
+
+// The last byte of each budget passes a tunnel; the one after it cuts it.
+func TestBudgetTunnel(t *testing.T) {
+	const room = 1000
+	hello := int64(len(helloFor("site.example")))
+	for _, test := range []struct {
+		name   string
+		budget firewall.Budget
+		up     bool
+		detail string
+	}{
+		{"upload", firewall.Budget{Upload: hello + room}, true, fmt.Sprintf("over budget: upload %.3fkB", float64(hello+room)/1000)},
+		{"download", firewall.Budget{Download: room}, false, "over budget: download 1kB"},
+		{"hostUpload", firewall.Budget{HostUpload: hello + room}, true, fmt.Sprintf("over budget: hostUpload %.3fkB", float64(hello+room)/1000)},
+		{"hostDownload", firewall.Budget{HostDownload: room}, false, "over budget: hostDownload 1kB"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			noLeak(t)
+			c, k := budgetCell(t, test.budget)
+			client, up := c.open(k)
+			from, to := up, client
+			if test.up {
+				from, to = client, up
+			}
+			send(t, from, make([]byte, room-1))
+			readN(t, to, room-1)
+			send(t, from, []byte{1})
+			readN(t, to, 1)
+			send(t, to, []byte("the other way is free"))
+			readN(t, from, 21)
+
+			send(t, from, []byte{2})
+			for _, conn := range []net.Conn{client, up} {
+				if n, err := io.Copy(io.Discard, conn); err == nil || n > 1 {
+					t.Errorf("%d bytes, %v; want a cut", n, err)
+				}
+			}
+			r := c.last(1)
+			wantBudget(t, r, test.detail)
+			if sum := r.BytesUp + r.BytesDown; sum != hello+room+21+1 || r.Rule == "" || !r.Upstream.IsValid() {
+				t.Errorf("record %+v: %d bytes", r, sum)
+			}
+
+			// The next one is refused with an alert, and not even looked up.
+			asked := c.resolver.asked.Load()
+			again := dialTCP(t, c.tls)
+			send(t, again, helloFor("site.example"))
+			if got, err := io.ReadAll(again); err != nil || !bytes.Equal(got, alertAccessDenied.record()) {
+				t.Errorf("got %x, %v", got, err)
+			}
+			wantBudget(t, c.last(2), test.detail)
+			if c.resolver.asked.Load() != asked || k.count.Load() != 1 {
+				t.Error("a run over budget reached the outside")
+			}
+
+			// Another host has its own account, the total has not.
+			other := dialTCP(t, c.tls)
+			send(t, other, helloFor("other.example"))
+			if strings.HasPrefix(test.name, "host") {
+				readN(t, k.next(t), int(hello)+1)
+			} else {
+				wantBudget(t, c.last(3), test.detail)
+			}
+		})
+	}
+}
+
+// A tunnel that ends within its budgets ends as one without.
+func TestBudgetTunnelWithin(t *testing.T) {
+	hello := int64(len(helloFor("site.example")))
+	c, k := budgetCell(t, firewall.Budget{Upload: hello + 5, HostUpload: hello + 5, Download: 5, HostDownload: 5})
+	client, up := c.open(k)
+	send(t, client, []byte("12345"))
+	readN(t, up, 5)
+	send(t, up, []byte("12345"))
+	readN(t, client, 5)
+	client.Close()
+	up.Close()
+	if r := c.last(1); r.Verdict != firewall.Allow || r.Reason != firewall.ReasonListed || r.BytesUp != hello+5 || r.BytesDown != 5 {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// What the kernel moves is bounded as well: by one piece, whose size is a pipe's.
+func TestBudgetTunnelBulk(t *testing.T) {
+	noLeak(t)
+	const budget = 1 << 20
+	c, k := budgetCell(t, firewall.Budget{Upload: budget})
+	client, up := c.open(k)
+	go func() {
+		for b := make([]byte, 256<<10); ; {
+			if _, err := client.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	n, _ := io.Copy(io.Discard, up)
+	r := c.last(1)
+	wantBudget(t, r, "over budget: upload 1MiB")
+	if r.BytesUp <= budget || r.BytesUp > budget+pipeBytes || n > r.BytesUp {
+		t.Errorf("%d bytes arrived and %d were counted, of a budget of %d", n, r.BytesUp, budget)
+	}
+}
+
+// A hello that is over the budget itself does not leave.
+func TestBudgetHello(t *testing.T) {
+	hello := helloFor("site.example")
+	for _, room := range []int{0, -1} {
+		c, k := budgetCell(t, firewall.Budget{HostUpload: int64(len(hello) + room)})
+		client := dialTCP(t, c.tls)
+		send(t, client, hello)
+		up := k.next(t)
+		if room == 0 {
+			readN(t, up, len(hello))
+			continue
+		}
+		if got, _ := io.ReadAll(up); len(got) > 0 {
+			t.Errorf("%d bytes of the hello left", len(got))
+		}
+		if got, err := io.ReadAll(client); err != nil || !bytes.Equal(got, alertAccessDenied.record()) {
+			t.Errorf("the client got %x, %v", got, err)
+		}
+		wantBudget(t, c.last(1), fmt.Sprintf("over budget: hostUpload %dB", len(hello)-1))
+	}
+}
+
+// Names below an entry carry data to whoever resolves them: beyond the budget
+// they are not looked up, on either port.
+func TestBudgetNames(t *testing.T) {
+	for _, service := range []string{"tls", "http"} {
+		for name, test := range map[string]struct {
+			budget firewall.Budget
+			detail string
+		}{
+			"names": {firewall.Budget{WildcardNames: 2}, "over budget: wildcardNames 2"},
+			"bytes": {firewall.Budget{WildcardBytes: 9}, "over budget: wildcardBytes 9B"},
+		} {
+			t.Run(service+" "+name, func(t *testing.T) {
+				c, k := budgetCell(t, test.budget)
+				c.origin("127.0.0.1:80", k.addr)
+				n := 0
+				ask := func(host string) firewall.Record {
+					if n++; service == "tls" {
+						conn := dialTCP(t, c.tls)
+						send(t, conn, helloFor(host))
+						_, _ = io.ReadAll(conn)
+					} else {
+						conn := dialTCP(t, c.http)
+						send(t, conn, []byte("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
+						_, _ = io.ReadAll(conn)
+					}
+					return c.last(n)
+				}
+				// The names do not resolve, and count all the same.
+				for _, host := range []string{"6e6f.site.example", "a.b.c.site.example", "6e6f.site.example"} {
+					if r := ask(host); r.Reason != firewall.ReasonResolve {
+						t.Errorf("%s: %+v", host, r)
+					}
+				}
+				asked := c.resolver.asked.Load()
+				if asked != 3 {
+					t.Errorf("%d look-ups within the budget, want 3", asked)
+				}
+				wantBudget(t, ask("7.site.example"), test.detail)
+				if c.resolver.asked.Load() != asked {
+					t.Error("a name over the budget was looked up")
+				}
+				if r := ask("a.b.c.SITE.example"); r.Reason != firewall.ReasonResolve {
+					t.Errorf("a name that was counted: %+v", r)
+				}
+			})
+		}
+	}
+}
+
+// The entry's own name needs no budget.
+func TestBudgetNamesApex(t *testing.T) {
+	c, k := budgetCell(t, firewall.Budget{WildcardNames: 1, WildcardBytes: 1})
+	c.resolver.set("x.site.example", "127.0.0.1")
+	c.open(k)
+	send(t, dialTCP(t, c.tls), helloFor("x.site.example"))
+	k.next(t)
+	c.open(k)
+}
+
+func TestBudgetConnections(t *testing.T) {
+	c, k := budgetCell(t, firewall.Budget{Connections: 2})
+	a, _ := c.open(k)
+	idle := dialTCP(t, c.http)
+	eventually(t, "two connections", func() bool { return c.server.open.Load() == 2 })
+	for i, addr := range []string{c.tls, c.http} {
+		if got, _ := knock(addr); len(got) > 0 {
+			t.Errorf("got %q", got)
+		}
+		wantBudget(t, c.last(i+1), "over budget: connections 2")
+	}
+	reset(a)
+	idle.Close()
+	eventually(t, "both to end", func() bool { return c.server.open.Load() == 0 })
+	c.open(k)
+}
+
+// A run that floods spends what is its own, and another run does not notice.
+func TestBudgetConnectionRate(t *testing.T) {
+	const perSecond = 3
+	b := firewall.Budget{ConnectionsPerSecond: perSecond}
+	flooded, _ := budgetCell(t, b)
+	quiet, k := budgetCell(t, b)
+	const flood = 40
+	start := time.Now()
+	for range flood {
+		conn, err := net.Dial("tcp", flooded.tls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	records := flooded.wait(flood)
+	allowed := 0
+	for _, r := range records {
+		if r.Reason != firewall.ReasonBudget {
+			allowed++
+			continue
+		}
+		wantBudget(t, r, "over budget: connectionsPerSecond 3")
+	}
+	if most := perSecond * (2 + int(time.Since(start)/time.Second)); allowed < perSecond || allowed > most {
+		t.Errorf("%d connections passed, want %d to %d", allowed, perSecond, most)
+	}
+	for range perSecond {
+		quiet.open(k)
+	}
+}
+
+// Two runs do not spend from one account.
+func TestBudgetIsOfOneRun(t *testing.T) {
+	hello := int64(len(helloFor("site.example")))
+	b := firewall.Budget{Upload: hello, HostUpload: hello, Connections: 1, WildcardNames: 1}
+	for range 2 {
+		c, k := budgetCell(t, b)
+		client, _ := c.open(k)
+		send(t, client, []byte("x"))
+		if r := c.last(1); r.Reason != firewall.ReasonBudget {
+			t.Errorf("record %+v", r)
+		}
+	}
+}
+
+// Without a meter of the caller's, a server counts on the policy's budget; a
+// change of policy changes the budget and not what was used.
+func TestBudgetOfPolicy(t *testing.T) {
+	text := strings.Replace(testAllowlist, "strict: {allow: [web]}", "strict: {allow: [web], budgets: {connections: 1}}", 1)
+	wide := strings.Replace(testAllowlist, "strict: {allow: [web]}", "strict: {allow: [web], budgets: {connections: 2}}", 1)
+	parse := func(text string) *firewall.Policy {
+		all, err := firewall.Parse(strings.NewReader(text), "allowlist.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _ := all.Policy("strict")
+		return p
+	}
+	current := parse(text)
+	c, k := newTunnelCell(t, func(s *Server) { s.Current = func() *firewall.Policy { return current } })
+	c.open(k)
+	_, _ = knock(c.tls)
+	wantBudget(t, c.last(1), "over budget: connections 1")
+	c.end()
+
+	c, k = newTunnelCell(t, func(s *Server) { s.Policy = parse(text) })
+	c.open(k)
+	_, _ = knock(c.tls)
+	wantBudget(t, c.last(1), "over budget: connections 1")
+	c.server.meter().SetBudget(parse(wide).Budget())
+	c.open(k)
+	_, _ = knock(c.tls)
+	wantBudget(t, c.last(2), "over budget: connections 2")
+}
+
+// exchangeSize is what one request and its response come to, in bytes.
+func exchangeSize(t *testing.T, request func(*cell) (*http.Response, error), handler http.HandlerFunc) (up, down int64) {
+	t.Helper()
+	c := newCell(t, "strict", nil)
+	newOrigin(t, c, handler)
+	resp, err := request(c)
+	bodyOf(t, resp, err)
+	r := c.last(1)
+	return r.BytesUp, r.BytesDown
+}
+
+// A request that fits passes; one that is a byte too long is refused, and the
+// upstream never has the whole of it.
+func TestBudgetHTTPUpload(t *testing.T) {
+	const size = 300_000
+	for name, body := range map[string]func() io.Reader{
+		"length":  func() io.Reader { return bytes.NewReader(make([]byte, size)) },
+		"chunked": func() io.Reader { return io.MultiReader(bytes.NewReader(make([]byte, size))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeak(t)
+			request := func(c *cell) (*http.Response, error) {
+				return c.client().Post("http://site.example/up", "text/plain", body())
+			}
+			// Chunks are framed anew as they come: give the head of one some room.
+			up, _ := exchangeSize(t, request, echo)
+			for _, test := range []struct {
+				detail string
+				budget func(int64) firewall.Budget
+			}{
+				{"over budget: upload ", func(n int64) firewall.Budget { return firewall.Budget{Upload: n} }},
+				{"over budget: hostUpload ", func(n int64) firewall.Budget { return firewall.Budget{HostUpload: n} }},
+			} {
+				room := up
+				if name == "chunked" {
+					room += 2000
+				}
+				c := newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(test.budget(room)) })
+				newOrigin(t, c, echo)
+				resp, err := request(c)
+				if got := bodyOf(t, resp, err); resp.StatusCode != 200 || len(got) < size {
+					t.Fatalf("within the budget: %d, %d bytes", resp.StatusCode, len(got))
+				}
+				if r := c.last(1); r.Verdict != firewall.Allow {
+					t.Errorf("within the budget: %+v", r)
+				}
+
+				room = up - 1
+				if name == "chunked" {
+					room = size - 1
+				}
+				c = newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(test.budget(room)) })
+				whole := make(chan bool, 1)
+				newOrigin(t, c, func(w http.ResponseWriter, r *http.Request) {
+					_, err := io.Copy(io.Discard, r.Body)
+					whole <- err == nil
+				})
+				// The client learns why, unless it was still sending when it was cut.
+				if resp, err := request(c); err == nil {
+					if got := bodyOf(t, resp, err); resp.StatusCode != 403 || !strings.Contains(got, "budget_exceeded") || !strings.Contains(got, test.detail) {
+						t.Errorf("got %d %q", resp.StatusCode, got)
+					}
+				}
+				if <-whole {
+					t.Error("the upstream has the whole body")
+				}
+				r := c.last(1)
+				if !strings.HasPrefix(r.Detail, test.detail) || r.BytesUp > room {
+					t.Errorf("budget %d, record %+v", room, r)
+				}
+				wantBudget(t, r, r.Detail)
+			}
+		})
+	}
+}
+
+func TestBudgetHTTPDownload(t *testing.T) {
+	noLeak(t)
+	request := func(c *cell) (*http.Response, error) { return c.client().Get("http://site.example/") }
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "200000")
+		_, _ = w.Write(make([]byte, 200_000))
+	}
+	_, down := exchangeSize(t, request, handler)
+	for _, over := range []int64{0, 1} {
+		for detail, b := range map[string]firewall.Budget{
+			"over budget: download ":     {Download: down - over},
+			"over budget: hostDownload ": {HostDownload: down - over},
+		} {
+			c := newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(b) })
+			newOrigin(t, c, handler)
+			resp, err := request(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			r := c.last(1)
+			if over == 0 {
+				if err != nil || len(got) != 200_000 || r.Verdict != firewall.Allow {
+					t.Errorf("%s: %d bytes, %v, %+v", detail, len(got), err, r)
+				}
+				continue
+			}
+			if err == nil || len(got) >= 200_000 || !strings.HasPrefix(r.Detail, detail) {
+				t.Errorf("%s: %d bytes, %v", detail, len(got), err)
+			}
+			wantBudget(t, r, r.Detail)
+		}
+	}
+}
+
+// A connection that is kept alive does not outlive its run's budget.
+func TestBudgetHTTPKeepAlive(t *testing.T) {
+	request := func(c *cell) (*http.Response, error) { return c.client().Get("http://site.example/") }
+	up, _ := exchangeSize(t, request, echo)
+	c := newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(firewall.Budget{Upload: 2 * up}) })
+	o := newOrigin(t, c, echo)
+	client := c.client()
+	for i, want := range []int{200, 200, 403, 403} {
+		resp, err := client.Get("http://site.example/")
+		got := bodyOf(t, resp, err)
+		if resp.StatusCode != want || want == 403 && !strings.Contains(got, "over budget: upload") {
+			t.Errorf("request %d: %d %q", i, resp.StatusCode, got)
+		}
+	}
+	if len(o.requests()) != 2 || o.conns() != 1 {
+		t.Errorf("the upstream got %q over %d connections", o.requests(), o.conns())
+	}
+	for _, r := range c.wait(4)[2:] {
+		wantBudget(t, r, r.Detail)
+	}
+}
