@@ -113,7 +113,7 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 	}
 	l.policy.Store(policy)
 	l.tunnel = &sniproxy.Server{
-		Current: l.policy.Load, Prefix: l.Prefix, Record: l.record,
+		Current: l.policy.Load, Page: l.page(), Prefix: l.Prefix, Record: l.record,
 		Dial: s.dial, Log: s.Log.With("cell", id),
 	}
 	return l
@@ -158,7 +158,7 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 	}
 	l.tunnel.Resolver = outside{s, resolver}
 	names := &dnsgate.Server{
-		Current: l.policy.Load, Answer: l.Address, Prefix: l.Prefix, Record: l.note, Flush: s.decisions.flush,
+		Current: l.policy.Load, Page: pageName, Answer: l.Address, Prefix: l.Prefix, Record: l.note, Flush: s.decisions.flush,
 		Log: s.Log.With("cell", l.id),
 	}
 	group, inner := errgroup.WithContext(ctx)
