@@ -59,6 +59,9 @@ type Server struct {
 	Policy *firewall.Policy
 	// Current, if not nil, gives the policy for each query in place of Policy.
 	Current func() *firewall.Policy
+	// Meter counts the queries on the run's budget; if nil, one of its own that has
+	// the budget which the policy has when Serve begins.
+	Meter *firewall.Meter
 	// Page is a name that every policy lets a client resolve, since the gate
 	// itself serves it; the zero Name is none.
 	Page firewall.Name
@@ -112,15 +115,20 @@ func (s *Server) Serve(ctx context.Context, pc *net.UDPConn, ln net.Listener) er
 	return nil
 }
 
+// policy is the one of this moment.
+func (s *Server) policy() *firewall.Policy {
+	if s.Current != nil {
+		return s.Current()
+	}
+	return s.Policy
+}
+
 // decide judges a name by the policy as it is now.
 func (s *Server) decide(name firewall.Name) firewall.Decision {
-	switch {
-	case name == s.Page && !name.IsZero():
+	if name == s.Page && !name.IsZero() {
 		return firewall.Decision{Verdict: firewall.Allow, Reason: firewall.ReasonPolicyPage}
-	case s.Current != nil:
-		return s.Current().DecideDNS(name)
 	}
-	return s.Policy.DecideDNS(name)
+	return s.policy().DecideDNS(name)
 }
 
 // A cell is the state of one Serve.
@@ -131,7 +139,7 @@ type cell struct {
 	rawA, rawSOA []byte // the answer without its owner, the SOA
 	general      bool   // tests set it: every query takes the general way
 
-	foreign, flood, conns, slow, pipelined *tally
+	foreign, flood, spent, conns, slow, pipelined *tally
 }
 
 // cell checks the fields, fills in the defaults and makes the state of a Serve.
@@ -153,6 +161,9 @@ func (s *Server) cell() (*cell, error) {
 	c.Idle = orDefault(s.Idle, DefaultIdle)
 	c.Total = orDefault(s.Total, DefaultTotal)
 	c.limiter = rate.NewLimiter(c.Rate, c.Burst)
+	if c.Meter == nil {
+		c.Meter = firewall.NewMeter(c.policy().Budget())
+	}
 	a, ns := c.a(), soa()
 	var err error
 	if c.rawA, err = rawRecord(&a, 1); err != nil {
@@ -164,6 +175,7 @@ func (s *Server) cell() (*cell, error) {
 
 	c.foreign = c.newTally(firewall.ReasonForeignClient, "from outside the cell")
 	c.flood = c.newTally(firewall.ReasonLimit, fmt.Sprintf("dropped: over %v queries a second", c.Rate))
+	c.spent = c.newTally(firewall.ReasonBudget, "dropped, over budget: queriesPerSecond")
 	c.conns = c.newTally(firewall.ReasonLimit, fmt.Sprintf("refused: %d TCP connections are open", c.MaxConns))
 	c.slow = c.newTally(firewall.ReasonLimit, "cut: a TCP query did not arrive in time")
 	c.pipelined = c.newTally(firewall.ReasonLimit, fmt.Sprintf("cut: over %d queries on one TCP connection", c.MaxQueries))

@@ -36,7 +36,7 @@ func (c *cell) newTally(reason firewall.Reason, what string) *tally {
 
 // flush records what the tallies still hold.
 func (c *cell) flush() {
-	for _, t := range []*tally{c.foreign, c.flood, c.conns, c.slow, c.pipelined} {
+	for _, t := range []*tally{c.foreign, c.flood, c.spent, c.conns, c.slow, c.pipelined} {
 		t.flush()
 	}
 }

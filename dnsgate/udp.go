@@ -71,7 +71,8 @@ func send(conn *ipv4.PacketConn, replies []ipv4.Message) {
 	}
 }
 
-// admit counts and refuses queries of strangers and those over the rate.
+// admit counts and refuses queries of strangers, those over the rate and those
+// over the budget.
 func (c *cell) admit(client netip.AddrPort) bool {
 	if !c.Prefix.Contains(client.Addr()) {
 		c.foreign.add(client)
@@ -79,6 +80,10 @@ func (c *cell) admit(client netip.AddrPort) bool {
 	}
 	if !c.limiter.Allow() {
 		c.flood.add(client)
+		return false
+	}
+	if !c.Meter.Query() {
+		c.spent.add(client)
 		return false
 	}
 	return true

@@ -26,7 +26,7 @@ type Meter struct {
 	names int                    // in all of below
 }
 
-// limits are a budget with what holds its rates.
+// limits are a budget with what holds its rates, nil where there is none.
 type limits struct {
 	Budget
 	connections, queries *rate.Limiter
@@ -64,13 +64,16 @@ func (m *Meter) SetBudget(b Budget) {
 
 func limiter(perSecond int64) *rate.Limiter {
 	if perSecond == 0 {
-		return rate.NewLimiter(rate.Inf, 0)
+		return nil
 	}
 	return rate.NewLimiter(rate.Limit(perSecond), int(perSecond))
 }
 
 // Query counts a DNS query and reports whether it may be answered.
-func (m *Meter) Query() bool { return m.limits.Load().queries.Allow() }
+func (m *Meter) Query() bool {
+	l := m.limits.Load().queries
+	return l == nil || l.Allow()
+}
 
 // Open counts a new connection; if it is within the budget, the caller calls
 // Close once when it ends.
@@ -80,7 +83,7 @@ func (m *Meter) Open() (over string) {
 		m.open.Add(-1)
 		return b.over(budgetConnections)
 	}
-	if !b.connections.Allow() {
+	if b.connections != nil && !b.connections.Allow() {
 		m.open.Add(-1)
 		return b.over(budgetConnectionRate)
 	}
