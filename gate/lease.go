@@ -114,7 +114,7 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 	l.policy.Store(policy)
 	l.tunnel = &sniproxy.Server{
 		Current: l.policy.Load, Page: l.page(), Prefix: l.Prefix, Record: l.record,
-		Dial: s.dial, Log: s.Log.With("cell", id),
+		Meter: firewall.NewMeter(policy.Budget()), Dial: s.dial, Log: s.Log.With("cell", id),
 	}
 	return l
 }
@@ -159,7 +159,7 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 	l.tunnel.Resolver = outside{s, resolver}
 	names := &dnsgate.Server{
 		Current: l.policy.Load, Page: pageName, Answer: l.Address, Prefix: l.Prefix, Record: l.note, Flush: s.decisions.flush,
-		Log: s.Log.With("cell", l.id),
+		Log: s.Log.With("cell", l.id), Meter: l.tunnel.Meter,
 	}
 	group, inner := errgroup.WithContext(ctx)
 	group.Go(func() error { return names.Serve(inner, on.udp, on.tcp) })

@@ -1,0 +1,84 @@
+package gate
+
+import (
+	"strings"
+	"testing"
+
+	"sallyport/firewall"
+)
+
+// budgeted is the allowlist of the tests whose policy strict has a budget.
+func budgeted(budgets string) string {
+	return strings.Replace(allowlist, "strict: {allow: [site, into]}", "strict: {allow: [site, into], budgets: {"+budgets+"}}", 1)
+}
+
+// Each cell has an account of its own; what a run used up is in its receipt.
+func TestBudgetIsOfOneLease(t *testing.T) {
+	g := start(t, upstream(t), func(d *Daemon) { d.Policies = parsePolicies(t, budgeted("wildcardNames: 2")) })
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	g.lease(t, "c2", cellLease(2, "run-2", "strict"))
+	for _, host := range []string{"a.site.example", "b.site.example", "a.site.example"} {
+		if _, err := g.tunnel(t, 1, host); err != nil {
+			t.Errorf("%s, within the budget: %v", host, err)
+		}
+	}
+	if _, err := g.tunnel(t, 1, "c.site.example"); err == nil || !strings.Contains(err.Error(), "access denied") {
+		t.Errorf("over the budget: %v", err)
+	}
+	for _, host := range []string{"c.site.example", "d.site.example"} {
+		if _, err := g.tunnel(t, 2, host); err != nil {
+			t.Errorf("%s, of another run: %v", host, err)
+		}
+	}
+	one, two := g.release(t, "c1").Receipt, g.release(t, "c2").Receipt
+	if n := count(one, firewall.KindTLS, "c.site.example", firewall.ReasonBudget); n != 1 {
+		t.Errorf("receipt %+v", one)
+	}
+	for _, h := range two.Hosts {
+		if h.Verdict != firewall.Allow {
+			t.Errorf("receipt of the other run: %+v", h)
+		}
+	}
+
+	// The next run in the same cell begins with nothing used.
+	g.lease(t, "c1", cellLease(1, "run-3", "strict"))
+	if _, err := g.tunnel(t, 1, "c.site.example"); err != nil {
+		t.Errorf("the next run: %v", err)
+	}
+}
+
+// DNS and tunnel count on one account, whose limits a reload changes.
+func TestBudgetReloaded(t *testing.T) {
+	g, path := reloading(t, false)
+	l := cellLease(1, "run-1", "strict")
+	g.lease(t, "c1", l)
+	held, err := g.tunnel(t, 1, "a.site.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reload := func(text string) {
+		t.Helper()
+		saveByRename(t, path, text)
+		if _, err := g.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload(budgeted("connections: 1, upload: 1B, queriesPerSecond: 1000"))
+	if _, err := g.tunnel(t, 1, "a.site.example"); err == nil {
+		t.Error("a second connection over the new budget")
+	}
+	if err := echo(held); err == nil {
+		t.Error("the tunnel under way is not held to the new budget")
+	}
+	reload(allowlist)
+	if _, err := g.tunnel(t, 1, "a.site.example"); err != nil {
+		t.Errorf("without a budget again: %v", err)
+	}
+	receipt := g.release(t, "c1").Receipt
+	if n := count(receipt, firewall.KindTLS, "a.site.example", firewall.ReasonBudget); n != 1 {
+		t.Errorf("%d cuts of the tunnel, receipt %+v", n, receipt)
+	}
+	if n := count(receipt, firewall.KindTLS, "", firewall.ReasonBudget); n != 1 {
+		t.Errorf("%d refused connections, receipt %+v", n, receipt)
+	}
+}
