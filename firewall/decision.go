@@ -34,6 +34,7 @@ const (
 	ReasonBadQuery       Reason = "bad_query"       // not an acceptable DNS query
 	ReasonLimit          Reason = "limit"           // a bound of the gate: connections, time, size
 	ReasonForeignClient  Reason = "foreign_client"  // the peer's address is not of this cell
+	ReasonLog            Reason = "log_unavailable" // the decision could not be written to the log
 	ReasonBudget         Reason = "budget_exceeded" // the run has used up a budget of its policy
 	ReasonPolicyChanged  Reason = "policy_changed"  // allowed when it began, cut when the policy no longer did
 	ReasonPolicyPage     Reason = "policy_page"     // the gate's own page, which every cell can read

@@ -67,6 +67,7 @@ type Policy struct {
 	passECH bool
 	budget  Budget
 	nodes   map[string]*node // by name without a leading dot
+	closed  *Decision        // if not nil, what is said of every name
 }
 
 // A node holds what a policy says of one name alone (exact) and of that name
@@ -165,6 +166,9 @@ func (p *Policy) decide(n Name, pick func([]grant) *entry, port uint16) Decision
 	}
 	if p == nil {
 		return Decision{Verdict: Deny, Reason: ReasonNotListed}
+	}
+	if p.closed != nil {
+		return *p.closed
 	}
 	var otherPort *entry // the most specific entry that lacks the port
 	for s, more := n.s, true; more; s, more = parent(s) {

@@ -61,6 +61,9 @@ type Daemon struct {
 	// for MetricsOn, which Serve closes. If nil, new ones.
 	Metrics   *Metrics
 	MetricsOn net.Listener
+	// Sink, if not nil, gets the decisions as well; while it cannot write them, the
+	// gate denies. The caller closes it after Serve.
+	Sink *Sink
 	// Log gets the decisions and the gate's own doings. Required.
 	Log *slog.Logger
 	// Decisions gets the decisions as lines like those of Log, several in one call
@@ -197,6 +200,9 @@ func (s *server) health() control.Health {
 	defer s.mu.Unlock()
 	e := s.edition.Load()
 	warnings := slices.Clone(s.Warnings)
+	if s.Sink != nil && s.Sink.down.Load() {
+		warnings = append(warnings, "decisions cannot be written to "+s.Sink.path+": everything is denied until they can")
+	}
 	for _, w := range e.Warnings() {
 		warnings = append(warnings, w.Error())
 	}

@@ -113,7 +113,7 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 	}
 	l.policy.Store(policy)
 	l.tunnel = &sniproxy.Server{
-		Current: l.policy.Load, Page: l.page(), Prefix: l.Prefix, Record: l.record,
+		Current: l.current, Page: l.page(), Prefix: l.Prefix, Record: l.record,
 		Meter: firewall.NewMeter(policy.Budget()), Dial: s.dial, Log: s.Log.With("cell", id),
 	}
 	return l
@@ -158,7 +158,7 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 	}
 	l.tunnel.Resolver = outside{s, resolver}
 	names := &dnsgate.Server{
-		Current: l.policy.Load, Page: pageName, Answer: l.Address, Prefix: l.Prefix, Record: l.note, Flush: s.decisions.flush,
+		Current: l.current, Page: pageName, Answer: l.Address, Prefix: l.Prefix, Record: l.note, Flush: s.decisions.flush,
 		Log: s.Log.With("cell", l.id), Meter: l.tunnel.Meter,
 	}
 	group, inner := errgroup.WithContext(ctx)
@@ -169,6 +169,16 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 		return err
 	}
 	return nil
+}
+
+// current is the policy to decide by: while decisions cannot be written, it
+// denies everything.
+func (l *lease) current() *firewall.Policy {
+	p := l.policy.Load()
+	if sink := l.server.Sink; sink != nil && !sink.Ready() {
+		return p.Closed(firewall.ReasonLog, "the gate cannot write its log of decisions")
+	}
+	return p
 }
 
 // record delivers one decision: to the receipt, the log and the streams.
@@ -189,6 +199,9 @@ func (l *lease) note(r firewall.Record) {
 	}
 	l.ledger.Add(r)
 	l.server.Metrics.decided(r)
+	if l.server.Sink != nil {
+		l.server.Sink.Add(r)
+	}
 	l.server.decisions.add(&r)
 	l.journal.add(r)
 	l.server.all.add(r)

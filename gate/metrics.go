@@ -73,6 +73,7 @@ var (
 	leasesDesc      = describe("leases", "Cells that are leased.")
 	connectionsDesc = describe("connections", "Connections of sandboxes that are open.")
 	reloadsDesc     = describe("reloads_total", "Allowlists read anew.", labelOutcome)
+	faultsDesc      = describe("log_sink_errors_total", "Writes of decisions to their file that failed.")
 	currentDesc     = describe("last_reload_successful", "1 if the allowlist that was read last is in force, 0 if it was refused.")
 )
 
@@ -81,7 +82,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 func (state) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{leasesDesc, connectionsDesc, reloadsDesc, currentDesc} {
+	for _, d := range []*prometheus.Desc{leasesDesc, connectionsDesc, reloadsDesc, currentDesc, faultsDesc} {
 		to <- d
 	}
 }
@@ -91,7 +92,7 @@ func (m state) Collect(to chan<- prometheus.Metric) {
 	if s == nil {
 		return
 	}
-	open, current := int64(0), 1.0
+	open, faults, current := int64(0), int64(0), 1.0
 	s.mu.Lock()
 	leases := len(s.leases)
 	for _, l := range s.leases {
@@ -108,6 +109,10 @@ func (m state) Collect(to chan<- prometheus.Metric) {
 	value(connectionsDesc, prometheus.GaugeValue, float64(open))
 	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.good.Load()), "ok")
 	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.bad.Load()), "refused")
+	if s.Sink != nil {
+		faults = s.Sink.faults.Load()
+	}
+	value(faultsDesc, prometheus.CounterValue, float64(faults))
 	value(currentDesc, prometheus.GaugeValue, current)
 }
 

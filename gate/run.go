@@ -38,6 +38,16 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 		log.Warn(w)
 		d.Warnings = append(d.Warnings, w)
 	}
+	if settings.DecisionLog != "" {
+		if d.Sink, err = OpenSink(settings.DecisionLog, settings.sinkSize(), log); err != nil {
+			return err
+		}
+		defer func() {
+			if err := d.Sink.Close(); err != nil {
+				log.Error("closing the file of decisions", "err", err)
+			}
+		}()
+	}
 	if addr := netip.AddrPort(settings.MetricsListen); addr.IsValid() {
 		if d.MetricsOn, err = listenMetrics(ctx, addr); err != nil {
 			return err

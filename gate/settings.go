@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caarlos0/env/v11"
+	"github.com/docker/go-units"
 	// The image holds no certificates: these are the authorities of DNS servers
 	// over TLS where the machine has none.
 	_ "golang.org/x/crypto/x509roots/fallback"
@@ -40,6 +41,12 @@ type Settings struct {
 	// MetricsListen is an address with a port where the metrics are served over
 	// TCP, too; it must not be in a cell. If empty, on the control socket only.
 	MetricsListen metricsAddr `env:"METRICS_LISTEN"`
+	// DecisionLog is the path of a file that gets the decisions, too, and is
+	// rotated; if empty, there is none.
+	DecisionLog string `env:"DECISION_LOG"`
+	// DecisionLogSize is that of one file, DecisionLogFiles how many are kept.
+	DecisionLogSize  byteSize `env:"DECISION_LOG_SIZE" envDefault:"64MiB"`
+	DecisionLogFiles int      `env:"DECISION_LOG_FILES" envDefault:"4"`
 }
 
 // ParseSettings reads the settings from an environment in the form of os.Environ.
@@ -57,6 +64,22 @@ func ParseSettings(environ []string) (Settings, error) {
 
 func (s Settings) cache() CacheSize {
 	return CacheSize{Names: s.CacheNames, Least: s.CacheMin, Most: s.CacheMax}
+}
+
+func (s Settings) sinkSize() SinkSize {
+	return SinkSize{Bytes: int64(s.DecisionLogSize), Files: s.DecisionLogFiles}
+}
+
+// A byteSize is a number of bytes, written as 64MiB.
+type byteSize int64
+
+func (s *byteSize) UnmarshalText(text []byte) error {
+	n, err := units.RAMInBytes(string(text))
+	if err != nil || n <= 0 {
+		return fmt.Errorf("%q is not a size such as 64MiB", text)
+	}
+	*s = byteSize(n)
+	return nil
 }
 
 // resolver is the one that the settings ask for.

@@ -1,0 +1,12 @@
+package firewall
+
+// Closed is p while the gate must not act on it: it denies every name for a
+// reason that is not of the allowlist, and is p in everything else.
+func (p *Policy) Closed(reason Reason, detail string) *Policy {
+	var c Policy
+	if p != nil {
+		c = *p
+	}
+	c.closed = &Decision{Verdict: Deny, Reason: reason, Detail: detail}
+	return &c
+}

@@ -1,0 +1,36 @@
+package firewall
+
+import (
+	"strings"
+	"testing"
+)
+
+// A closed policy denies what it allows otherwise, and is the same in all else.
+func TestClosed(t *testing.T) {
+	ps, err := Parse(strings.NewReader("version: 1\npolicies:\n  strict: {allow: [a.example]}\n  open: {allow: any}\n"), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := ParseName("a.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []string{"strict", "open"} {
+		p, _ := ps.Policy(n)
+		closed := p.Closed(ReasonLog, "no log")
+		for what, d := range map[string]Decision{"port": closed.Decide(name, 443), "name": closed.DecideDNS(name)} {
+			if d.Verdict != Deny || d.Reason != ReasonLog || d.Detail != "no log" {
+				t.Errorf("%s, %s: %+v", n, what, d)
+			}
+		}
+		if closed.Name() != p.Name() || closed.Digest() != p.Digest() || closed.Budget() != p.Budget() {
+			t.Errorf("%s: another policy", n)
+		}
+		if !p.Decide(name, 443).Allowed() {
+			t.Errorf("control: %s denies", n)
+		}
+	}
+	if d := (*Policy)(nil).Closed(ReasonLog, "").Decide(name, 443); d.Allowed() {
+		t.Errorf("no policy: %+v", d)
+	}
+}

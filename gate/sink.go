@@ -1,0 +1,226 @@
+package gate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sallyport/firewall"
+	"sallyport/gate/control"
+)
+
+// The bounds of a sink that cannot write.
+const (
+	// retryAfter is how long it waits between tries.
+	retryAfter = 100 * time.Millisecond
+	// maxPending bounds the decisions that wait in memory: tunnels above all, which
+	// were open before the fault showed. Denials take no more than half of it.
+	maxPending = 16384
+)
+
+// A SinkSize bounds the file of decisions.
+type SinkSize struct {
+	Bytes int64 // of one file
+	Files int   // that are kept, the current one among them
+}
+
+// A Sink appends decisions to a file, one JSON object a line, and rotates it:
+// path is the current one, path.1 the one before. What it cannot write it keeps
+// in memory and tries again, and until then it is not Ready: the gate denies what
+// is new, so that nothing is allowed that is not written.
+//
+// It rotates on its own: the library for it (lumberjack) starts a goroutine that
+// cannot be ended, and leaves half a line where the disk is full.
+type Sink struct {
+	path   string
+	limits SinkSize
+	log    *slog.Logger
+
+	down   atomic.Bool
+	faults atomic.Int64 // writes that failed
+
+	mu      sync.Mutex // guards what follows
+	file    *os.File   // nil if it must be opened
+	size    int64
+	pending [][]byte // lines that were not written
+	refused int      // denials for want of the log, which are only counted
+	lost    int      // decisions that found no room in pending
+	tried   time.Time
+}
+
+// OpenSink opens or makes the file at path; log is told when it cannot be
+// written, and when it can again.
+func OpenSink(path string, limits SinkSize, log *slog.Logger) (*Sink, error) {
+	if limits.Bytes < 1<<12 || limits.Files < 1 {
+		return nil, fmt.Errorf("the decision log needs at least 4 KiB and one file, not %d bytes and %d files", limits.Bytes, limits.Files)
+	}
+	s := &Sink{path: path, limits: limits, log: log}
+	if err := s.open(); err != nil {
+		return nil, fmt.Errorf("the decision log: %w", err)
+	}
+	return s, nil
+}
+
+// open opens the file to append to it. s.mu is held, or nobody has s yet.
+func (s *Sink) open() error {
+	f, err := os.OpenFile(s.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return err
+	}
+	s.file, s.size = f, info.Size()
+	return nil
+}
+
+// Ready reports whether decisions can be written. While they cannot, it tries
+// what waits again now and then.
+func (s *Sink) Ready() bool {
+	if !s.down.Load() {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.down.Load() {
+		return true
+	}
+	if time.Since(s.tried) < retryAfter {
+		return false
+	}
+	return s.flush()
+}
+
+// Add writes one decision, or keeps it until it can be written.
+func (s *Sink) Add(r firewall.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down.Load() && r.Reason == firewall.ReasonLog {
+		s.refused++
+		return
+	}
+	line, err := json.Marshal(r)
+	switch {
+	case err != nil: // cannot be: a record is plain data
+		s.fail(err)
+		s.lost++
+		return
+	case len(s.pending) >= maxPending, len(s.pending) >= maxPending/2 && r.Verdict != firewall.Allow:
+		s.lost++
+		return
+	}
+	s.pending = append(s.pending, append(line, '\n'))
+	if !s.down.Load() || time.Since(s.tried) >= retryAfter {
+		s.flush()
+	}
+}
+
+// flush writes what waits, and says whether nothing is left. s.mu is held.
+func (s *Sink) flush() bool {
+	s.tried = time.Now()
+	for len(s.pending) > 0 {
+		if err := s.write(s.pending[0]); err != nil {
+			s.fail(err)
+			return false
+		}
+		s.pending = s.pending[1:]
+	}
+	s.pending = nil
+	if s.refused+s.lost > 0 {
+		line, err := json.Marshal(firewall.Record{Time: s.tried, Kind: control.KindDropped, Detail: fmt.Sprintf(
+			"%d decisions were denied while this log could not be written, and %d found no room to wait", s.refused, s.lost)})
+		if err == nil {
+			err = s.write(append(line, '\n'))
+		}
+		if err != nil {
+			s.fail(err)
+			return false
+		}
+		s.refused, s.lost = 0, 0
+	}
+	if s.down.Swap(false) {
+		s.log.Info("decisions are written to their file again", "path", s.path)
+	}
+	return true
+}
+
+// write writes one line, whole or not at all. s.mu is held.
+func (s *Sink) write(line []byte) error {
+	if s.file == nil {
+		if err := s.open(); err != nil {
+			return err
+		}
+	}
+	if s.size > 0 && s.size+int64(len(line)) > s.limits.Bytes {
+		if err := s.rotate(); err != nil {
+			return err
+		}
+	}
+	n, err := s.file.Write(line)
+	if err != nil {
+		if n > 0 { // no half lines; where that fails, too, the file is what it is
+			_ = s.file.Truncate(s.size)
+		}
+		return err
+	}
+	s.size += int64(n)
+	return nil
+}
+
+// rotate makes the current file the first of the older ones. s.mu is held.
+func (s *Sink) rotate() error {
+	s.file.Close()
+	s.file = nil
+	for i := s.limits.Files - 1; i > 0; i-- {
+		from := s.path
+		if i > 1 {
+			from = fmt.Sprintf("%s.%d", s.path, i-1)
+		}
+		if err := os.Rename(from, fmt.Sprintf("%s.%d", s.path, i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if s.limits.Files == 1 {
+		if err := os.Truncate(s.path, 0); err != nil {
+			return err
+		}
+	}
+	return s.open()
+}
+
+// fail notes that the log cannot be written. The file is opened anew at the next
+// try: somebody may have put another one, or another disk, in its place.
+func (s *Sink) fail(err error) {
+	s.faults.Add(1)
+	if !s.down.Swap(true) {
+		s.log.Error("decisions cannot be written to their file: everything is denied until they can", "path", s.path, "err", err)
+	}
+	if s.file != nil {
+		s.file.Close()
+		s.file = nil
+	}
+}
+
+// Close writes what waits and closes the file. An error says what was lost.
+func (s *Sink) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.flush() {
+		return fmt.Errorf("the decision log cannot be written: %d decisions are lost, and %d denials were not written",
+			len(s.pending)+s.lost, s.refused)
+	}
+	if s.file == nil {
+		return nil
+	}
+	err := s.file.Close()
+	s.file = nil
+	return err
+}
