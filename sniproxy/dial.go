@@ -60,6 +60,11 @@ type dialled struct {
 func (s *Server) dialAny(ctx context.Context, addrs []netip.Addr, port uint16) (*net.TCPConn, netip.AddrPort, *refusal) {
 	addrs = interleave(addrs)
 	addrs = addrs[:min(len(addrs), maxDials)]
+	if len(addrs) == 1 {
+		addr := netip.AddrPortFrom(addrs[0], port)
+		conn, err := s.dial(ctx, addr)
+		return settled(dialled{conn, addr, err})
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan dialled, len(addrs))
@@ -90,17 +95,25 @@ func (s *Server) dialAny(ctx context.Context, addrs []netip.Addr, port uint16) (
 			}
 		}
 	}
-	switch {
-	case won.conn == nil && last.err == nil:
-		last.err = ctx.Err()
-		fallthrough
-	case won.conn == nil:
-		return nil, last.addr, &refusal{reason: firewall.ReasonDial, detail: firewall.Escape(last.err.Error(), 200), alert: alertInternalError, status: 502}
-	case isSelf(addrPort(won.conn.LocalAddr()).Addr(), won.addr.Addr()):
-		reset(won.conn)
-		return nil, won.addr, addressRefused(won.addr.Addr().String() + " is the gate's own address")
+	if won.conn != nil {
+		return settled(won)
 	}
-	return won.conn, won.addr, nil
+	if last.err == nil {
+		last.err = ctx.Err()
+	}
+	return settled(last)
+}
+
+// settled is what has become of dialling in the end.
+func settled(d dialled) (*net.TCPConn, netip.AddrPort, *refusal) {
+	switch {
+	case d.err != nil:
+		return nil, d.addr, &refusal{reason: firewall.ReasonDial, detail: firewall.Escape(d.err.Error(), 200), alert: alertInternalError, status: 502}
+	case isSelf(addrPort(d.conn.LocalAddr()).Addr(), d.addr.Addr()):
+		reset(d.conn)
+		return nil, d.addr, addressRefused(d.addr.Addr().String() + " is the gate's own address")
+	}
+	return d.conn, d.addr, nil
 }
 
 func (s *Server) try(ctx context.Context, addr netip.AddrPort, results chan<- dialled) {
@@ -134,8 +147,14 @@ func (s *Server) dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, e
 	if s.Dial != nil {
 		return s.Dial(ctx, addr)
 	}
+	// DialTCP would bind even without a local address, and a bound port serves
+	// one upstream at a time: all tunnels together would share 28,000 of them.
 	d := net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}
-	return d.DialTCP(ctx, "tcp", netip.AddrPort{}, addr) // its errors name the address
+	conn, err := d.DialContext(ctx, "tcp", addr.String()) // its errors name the address
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
 }
 
 // isSelf reports whether a connection between two addresses leads back to the
