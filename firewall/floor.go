@@ -43,6 +43,12 @@ var floorNames = []struct{ name, what string }{
 	{"onion", "suffix of another name system"}, // RFC 7686
 }
 
+// PageHost is the host that the gate itself serves in every cell, on port 80 and
+// under every policy: there a process of the sandbox learns what is allowed, and
+// why something was not. The name is on the floor, so that no allowlist can have
+// it lead elsewhere; Policy.Decide denies it as any other there.
+const PageHost = "policy.sallyport.internal"
+
 // dohHosts are public resolvers that answer DNS over HTTPS, with their
 // subdomains. Whoever reaches one can look up, and so carry out, any name: no
 // policy allows them unless an entry names them, or a name under them. The list

@@ -16,15 +16,9 @@ import (
 	"sallyport/sniproxy"
 )
 
-// PageHost is the host that the gate itself serves in every cell, on port 80 and
-// under every policy: there a process of the sandbox learns what is allowed, and
-// why something was not. The name is on the floor of names, so that no allowlist
-// can have it lead elsewhere.
-const PageHost = "policy.sallyport.internal"
-
-// pageName is PageHost as the DNS gate and the forwarder compare it.
+// pageName is firewall.PageHost as the DNS gate and the forwarder compare it.
 var pageName = func() firewall.Name {
-	n, err := firewall.ParseName(PageHost)
+	n, err := firewall.ParseName(firewall.PageHost)
 	if err != nil {
 		panic(err)
 	}
@@ -137,7 +131,7 @@ func (p *page) overview() *overview {
 	o := &overview{
 		Policy: p.lease.Lease.Policy, Digest: policy.Digest(), Generation: p.lease.server.edition.Load().generation,
 		Gone: policy == nil, AnyHost: policy.Any(), Allowed: policy.Allowed(),
-		Refusals: p.refusals(""), Why: "http://" + PageHost + "/why?host=NAME&port=443",
+		Refusals: p.refusals(""), Why: "http://" + firewall.PageHost + "/why?host=NAME&port=443",
 	}
 	if n := len(o.Allowed); n > maxAllowed {
 		o.Allowed, o.More = o.Allowed[:maxAllowed], n-maxAllowed

@@ -16,7 +16,7 @@ import (
 func (g *testGate) ask(t *testing.T, n byte, target, accept string) (status int, kind, body string) {
 	t.Helper()
 	c := g.client(t, "tcp4", n, g.daemon.ports.http)
-	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: %s\r\n\r\n", target, PageHost, accept)
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: %s\r\n\r\n", target, firewall.PageHost, accept)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -45,12 +45,12 @@ func TestPage(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
 	g.lease(t, "c2", cellLease(2, "run-2", "open"))
-	g.wantResolved(t, 1, PageHost+".")
-	g.wantResolved(t, 2, PageHost+".")
-	g.wantNXDOMAIN(t, 1, "x."+PageHost+".")
+	g.wantResolved(t, 1, firewall.PageHost+".")
+	g.wantResolved(t, 2, firewall.PageHost+".")
+	g.wantNXDOMAIN(t, 1, "x."+firewall.PageHost+".")
 	g.wantNXDOMAIN(t, 2, "sallyport.internal.")
 	g.wantNXDOMAIN(t, 1, "secret-of-one.example.")
-	if _, err := g.tunnel(t, 1, PageHost); err == nil {
+	if _, err := g.tunnel(t, 1, firewall.PageHost); err == nil {
 		t.Error("the page answers TLS")
 	}
 
@@ -59,7 +59,7 @@ func TestPage(t *testing.T) {
 		t.Fatalf("%d %s %s", status, kind, body)
 	}
 	policy, _ := g.daemon.Policies.Policy("strict")
-	for _, want := range []string{`"strict"`, policy.Digest(), ".site.example 80, 443", "dns secret-of-one.example not_listed", "http://" + PageHost + "/why?"} {
+	for _, want := range []string{`"strict"`, policy.Digest(), ".site.example 80, 443", "dns secret-of-one.example not_listed", "http://" + firewall.PageHost + "/why?"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q:\n%s", want, body)
 		}
@@ -74,14 +74,14 @@ func TestPage(t *testing.T) {
 	}
 
 	r := g.release(t, "c1").Receipt
-	if n := count(r, firewall.KindHTTP, PageHost, firewall.ReasonPolicyPage); n != 1 {
+	if n := count(r, firewall.KindHTTP, firewall.PageHost, firewall.ReasonPolicyPage); n != 1 {
 		t.Errorf("receipt %+v", r)
 	}
-	if n := count(r, firewall.KindDNS, PageHost, firewall.ReasonPolicyPage); n != 1 {
+	if n := count(r, firewall.KindDNS, firewall.PageHost, firewall.ReasonPolicyPage); n != 1 {
 		t.Errorf("receipt %+v", r)
 	}
 	for _, h := range r.Hosts {
-		if h.Host == PageHost && (h.BytesUp != 0 || h.BytesDown != 0) {
+		if h.Host == firewall.PageHost && (h.BytesUp != 0 || h.BytesDown != 0) {
 			t.Errorf("bytes have left for the page: %+v", h)
 		}
 	}
@@ -108,11 +108,11 @@ func TestPageWhy(t *testing.T) {
 		{"host=dns.google", firewall.ReasonNotListed, "- dns.google\n"},
 		{"host=metadata.google.internal", firewall.ReasonFloorName, ""},
 		{"host=10.0.0.1", firewall.ReasonBadName, ""},
-		{"host=" + PageHost, firewall.ReasonPolicyPage, ""},
+		{"host=" + firewall.PageHost, firewall.ReasonPolicyPage, ""},
 		{"host=%1b%5b31m%0aforged", firewall.ReasonBadName, ""},
 	} {
 		v := g.askWhy(t, 1, test.query)
-		if v.Host != PageHost && test.reason == firewall.ReasonNotListed && v.Reason == firewall.ReasonDoH {
+		if v.Host != firewall.PageHost && test.reason == firewall.ReasonNotListed && v.Reason == firewall.ReasonDoH {
 			v.Reason = test.reason // of a resolver both are right
 		}
 		if v.Reason != test.reason || v.Says == "" || (test.ask == "") != (v.Ask == "") || !strings.Contains(v.Ask, test.ask) {
@@ -151,12 +151,12 @@ func TestPageIsStrict(t *testing.T) {
 		}
 	}
 	c := g.client(t, "tcp4", 1, g.daemon.ports.http)
-	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: 3\r\n\r\nabc", PageHost)
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: 3\r\n\r\nabc", firewall.PageHost)
 	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %v, %v", resp, err)
 	}
 	c = g.client(t, "tcp4", 1, g.daemon.ports.http)
-	fmt.Fprintf(c, "HEAD / HTTP/1.1\r\nHost: %s\r\n\r\n", PageHost)
+	fmt.Fprintf(c, "HEAD / HTTP/1.1\r\nHost: %s\r\n\r\n", firewall.PageHost)
 	if b, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 200 ") || !strings.HasSuffix(string(b), "\r\n\r\n") {
 		t.Errorf("HEAD: %q, %v", b, err)
 	}
@@ -194,7 +194,7 @@ func TestRefusalNamesThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, _ := io.ReadAll(resp.Body); !strings.Contains(string(b), "http://"+PageHost+"/why?host=refused.example&port=80\n") {
+	if b, _ := io.ReadAll(resp.Body); !strings.Contains(string(b), "http://"+firewall.PageHost+"/why?host=refused.example&port=80\n") {
 		t.Errorf("%s", b)
 	}
 }

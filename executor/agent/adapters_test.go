@@ -161,27 +161,26 @@ func TestJobs(t *testing.T) {
 		edit  func(*agent.Input)
 		argv  []string
 		env   []string // beside base
-		files string   // path of AGENTS.md
 	}{
-		{"pi", "pi", nil, piArgv, append(pi, "ANTHROPIC_API_KEY=sk-a"), ""},
+		{"pi", "pi", nil, piArgv, append(pi, "ANTHROPIC_API_KEY=sk-a")},
 		{"pi with a variant and a context", "pi", func(in *agent.Input) { in.Config.Variant, in.Context = "high", "Be brief.\n" },
-			append(slices.Clone(piArgv), "--thinking", "high"), append(pi, "ANTHROPIC_API_KEY=sk-a"), backend.HomeDir + "/.pi/agent/AGENTS.md"},
-		{"pi with an extra CA", "pi", func(in *agent.Input) { in.ExtraCA = []byte("PEM") }, piArgv, slices.Concat(pi, ca, []string{"ANTHROPIC_API_KEY=sk-a"}), ""},
-		{"all keys, no search", "pi", all, piArgv, append(pi, "ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o"), ""},
+			append(slices.Clone(piArgv), "--thinking", "high"), append(pi, "ANTHROPIC_API_KEY=sk-a")},
+		{"pi with an extra CA", "pi", func(in *agent.Input) { in.ExtraCA = []byte("PEM") }, piArgv, slices.Concat(pi, ca, []string{"ANTHROPIC_API_KEY=sk-a"})},
+		{"all keys, no search", "pi", all, piArgv, append(pi, "ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o")},
 		{"all keys, search", "pi", func(in *agent.Input) { all(in); in.Config.WebSearch = true }, piArgv,
-			append(pi, "ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o", "TAVILY_API_KEY=t"), ""},
+			append(pi, "ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o", "TAVILY_API_KEY=t")},
 		{"no tavily", "pi", func(in *agent.Input) { all(in); in.Config.WebSearch = true; delete(in.Keys, "TAVILY_API_KEY") }, piArgv,
-			append(pi, "ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o", "EXA_API_KEY=e"), ""},
+			append(pi, "ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o", "EXA_API_KEY=e")},
 		{"agentic-pi", "agentic-pi", func(in *agent.Input) { in.Context = "c" },
 			[]string{"agentic-pi", "run", "--model", "anthropic/claude-sonnet-4-6", "--sandbox", "none", "--no-web-search"},
-			[]string{"ANTHROPIC_API_KEY=sk-a"}, backend.HomeDir + "/AGENTS.md"},
+			[]string{"ANTHROPIC_API_KEY=sk-a"}},
 		{"agentic-pi that searches with brave", "agentic-pi", func(in *agent.Input) {
 			all(in)
 			in.Config.WebSearch, in.Config.WebSearchProvider, in.Config.Variant = true, "brave", "off"
 		}, []string{"agentic-pi", "run", "--model", "anthropic/claude-sonnet-4-6", "--sandbox", "none", "--thinking", "off", "--web-search-provider", "brave"},
-			[]string{"ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o", "BRAVE_SEARCH_API_KEY=b"}, ""},
+			[]string{"ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o", "BRAVE_SEARCH_API_KEY=b"}},
 		{"command", "command", func(in *agent.Input) { in.Config.Argv = []string{"bash", "-c", "env"} },
-			[]string{"bash", "-c", "env"}, []string{"ANTHROPIC_API_KEY=sk-a"}, ""},
+			[]string{"bash", "-c", "env"}, []string{"ANTHROPIC_API_KEY=sk-a"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := input(tc.edit)
@@ -199,9 +198,15 @@ func TestJobs(t *testing.T) {
 			if job.Dir != backend.WorkspaceDir || !bytes.Equal(job.ExtraCA, in.ExtraCA) {
 				t.Errorf("directory %s, extra CA %q", job.Dir, job.ExtraCA)
 			}
-			if tc.files == "" && len(job.Files) > 0 || tc.files != "" && (len(job.Files) != 1 ||
-				job.Files[0].Path != tc.files || string(job.Files[0].Content) != in.Context) {
-				t.Errorf("files %+v, want %q", job.Files, tc.files)
+			where := backend.HomeDir + "/AGENTS.md"
+			if tc.agent == "pi" {
+				where = backend.HomeDir + "/.pi/agent/AGENTS.md"
+			}
+			if len(job.Files) != 1 || job.Files[0].Path != where {
+				t.Fatalf("files %+v, want %q alone", job.Files, where)
+			}
+			if text := string(job.Files[0].Content); !strings.HasPrefix(text, in.Context) || !strings.Contains(text, "http://policy.sallyport.internal/why?host=") {
+				t.Errorf("%s: %q", where, text)
 			}
 		})
 	}

@@ -29,7 +29,8 @@ type Input struct {
 	// Keys are the operator's provider and search keys by variable name, such as
 	// ANTHROPIC_API_KEY. Search keys are present only when the run may search.
 	Keys map[string]string
-	// Context is the composed AGENTS.md, empty for none.
+	// Context is what the caller gives for AGENTS.md, empty for none; a word about
+	// the network follows it.
 	Context string
 	// ExtraCA holds the operator's extra PEM certificates, empty for none.
 	ExtraCA []byte

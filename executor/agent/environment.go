@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sallyport/entrypoint"
+	"sallyport/firewall"
 )
 
 // Where an agent works and lives; every backend mounts these.
@@ -66,6 +67,12 @@ func environment(in Input, extra map[string]string) []string {
 	return list
 }
 
+// aboutNetwork ends every AGENTS.md: an agent that knows why a host is refused
+// tries nothing else and says what it needs.
+const aboutNetwork = "This sandbox reaches the network only through a gate, which refuses at once every host that its policy does not allow.\n" +
+	"`curl http://" + firewall.PageHost + "/` says what is allowed and what was refused, and " +
+	"`curl 'http://" + firewall.PageHost + "/why?host=NAME&port=443'` why, and what to ask the operator for.\n"
+
 // job is what the jobs of all agents have in common. contextPath is where the
 // agent reads AGENTS.md; it lies in its home, so a workspace's own is left alone.
 func job(in Input, argv []string, contextPath string, extra map[string]string) entrypoint.Job {
@@ -75,8 +82,10 @@ func job(in Input, argv []string, contextPath string, extra map[string]string) e
 		Dir:     workspaceDir,
 		ExtraCA: in.ExtraCA,
 	}
+	text := aboutNetwork
 	if in.Context != "" {
-		j.Files = []entrypoint.File{{Path: contextPath, Mode: 0o644, Content: []byte(in.Context)}}
+		text = in.Context + "\n" + aboutNetwork
 	}
+	j.Files = []entrypoint.File{{Path: contextPath, Mode: 0o644, Content: []byte(text)}}
 	return j
 }
