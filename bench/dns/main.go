@@ -1,0 +1,150 @@
+// Command dns measures the gate's DNS server side by side with unbound and
+// dnsdist: the same queries to each, in turns, each server alone on one
+// processor. It runs the gate's own binary with leases on loopback addresses, so
+// it wants root, for port 53. See bench/README.md for what is measured.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// limit bounds a whole measurement; it takes about one minute.
+const limit = 8 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// A bench is what is measured, and how much of it.
+type bench struct {
+	gate, serverCPU, out string
+	rounds, leases       int
+
+	dir string // for the servers' files
+	log io.Writer
+}
+
+func parse(args []string, stderr io.Writer) (*bench, error) {
+	b := &bench{log: stderr}
+	flags := flag.NewFlagSet("bench dns", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&b.gate, "gate", "bin/gate", "the gate's `binary`")
+	flags.StringVar(&b.serverCPU, "cpu", "0", "`processor` of the servers; the load should run on another")
+	flags.StringVar(&b.out, "out", "bench/out/results.json", "`file` that the results are added to")
+	flags.IntVar(&b.rounds, "rounds", 3, "`number` of turns that each server gets")
+	flags.IntVar(&b.leases, "leases", 200, "leased `cells`, at most 250, each of which is asked 1900 queries")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 || b.rounds < 1 || b.leases < 1 || b.leases > 250 {
+		return nil, errors.New("a flag is out of range, or there is an argument")
+	}
+	return b, nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	b, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp("", "sallyport-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	figures, err := b.measure(ctx)
+	if err != nil {
+		return err
+	}
+	if err := printTable(stdout, figures); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	return addResults(b.out, figures)
+}
+
+// A load is how queries are sent.
+type load struct {
+	name   string
+	window int // queries that are outstanding
+	each   int // queries to each path
+}
+
+// perLease is below the burst that a cell has, so that its rate does not matter.
+const perLease = 1900
+
+var loads = []load{{"128 at a time", 128, perLease}, {"16 at a time", 16, perLease}, {"one at a time", 1, perLease / 8}}
+
+// measure gives each server its turns, a different one first in each round.
+func (b *bench) measure(ctx context.Context) ([]figure, error) {
+	kinds, queries := b.kinds(), queries()
+	cpu, rate := make(map[string][]float64), make(map[string][]float64)
+	for round := range b.rounds {
+		for _, l := range loads {
+			for i := range kinds {
+				k := kinds[(i+round)%len(kinds)]
+				used, took, n, err := b.turn(ctx, k, l, queries)
+				if err != nil {
+					return nil, fmt.Errorf("%s, %s: %w", k.name, l.name, err)
+				}
+				key := l.name + k.name
+				cpu[key] = append(cpu[key], float64(used.Nanoseconds())/1e3/float64(n))
+				rate[key] = append(rate[key], float64(n)/took.Seconds())
+			}
+		}
+		fmt.Fprintf(b.log, "bench: round %d of %d is done\n", round+1, b.rounds)
+	}
+	var all []figure
+	for _, l := range loads {
+		all = append(all, figures("DNS query, "+l.name+", server's CPU", "us", l.name, kinds, cpu)...)
+		all = append(all, figures("DNS answers, "+l.name, "1/s", l.name, kinds, rate)...)
+	}
+	return all, nil
+}
+
+// turn starts a server, asks it on every path, and returns the processor time
+// that it used, how long it took, and the answers.
+func (b *bench) turn(ctx context.Context, k kind, l load, queries [][]byte) (used, took time.Duration, n int, err error) {
+	s, err := k.start(ctx, b)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer s.stop()
+	conns, err := s.dial(queries)
+	defer closeAll(conns)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	before, err := cpuTime(s.cmd.Process.Pid)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	start := time.Now()
+	for i, c := range conns {
+		got, err := ask(c, l, queries, i*l.each)
+		if err != nil {
+			return 0, 0, 0, fmt.Errorf("path %d: %w", i, err)
+		}
+		n += got
+	}
+	took = time.Since(start)
+	after, err := cpuTime(s.cmd.Process.Pid)
+	return after - before, took, n, err
+}
