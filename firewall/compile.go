@@ -139,6 +139,9 @@ func (c *compiler) addGroups(e *effect, p *rawPolicy) {
 				case first == nil:
 					e.grant(en.scope(), port, en)
 					grantIn(own, en.scope(), port, en)
+				case first.via != en.via:
+					c.fault(item.at, item.field, "%s is reached by another way in this group (line %d) than in group %s (line %d)",
+						quote(en.written), en.line, quote(first.group), first.line)
 				case !slices.Equal(first.private, en.private):
 					c.fault(item.at, item.field, "%s admits other private ranges in this group (line %d) than in group %s (line %d)",
 						quote(en.written), en.line, quote(first.group), first.line)

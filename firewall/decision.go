@@ -52,6 +52,8 @@ type Decision struct {
 	Line  int
 	// Detail is a short explanation for a person; it holds no unescaped input.
 	Detail string
+	// Via names the proxy by way of which the host is reached; "" if none.
+	Via string
 
 	private []netip.Prefix // what the entry that decided admits beside public addresses
 	tree    bool           // it covers every name below under; "" is every name

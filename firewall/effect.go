@@ -141,7 +141,11 @@ func (e *effect) digest(passECH bool) string {
 	}
 	for s, ports := range e.grants {
 		for port, en := range ports {
-			lines = append(lines, fmt.Sprintf("allow %s %d %v", s, port, en.private))
+			line := fmt.Sprintf("allow %s %d %v", s, port, en.private)
+			if en.via != "" {
+				line += " via " + en.via
+			}
+			lines = append(lines, line)
 		}
 	}
 	for s := range e.removed {

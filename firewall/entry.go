@@ -52,9 +52,9 @@ func looksLikeHost(s string) bool {
 	return strings.ContainsAny(s, ".:*/") || s == "" || isNumber(s)
 }
 
-// readEntry reads {host: ..., ports: [...], private: [...]}.
+// readEntry reads {host: ..., ports: [...], private: [...], via: ...}.
 func (l *loader) readEntry(n ast.Node, field string) (*entry, bool) {
-	fields := l.mapping(n, field, wordHost, wordPorts, wordPrivate)
+	fields := l.mapping(n, field, wordHost, wordPorts, wordPrivate, wordVia)
 	host, ok := fields[wordHost]
 	if !ok {
 		l.fault(at(firstToken(n)), field, `has no host: write {host: .example.com, ports: [443]}`)
@@ -78,6 +78,9 @@ func (l *loader) readEntry(n ast.Node, field string) (*entry, bool) {
 	}
 	if n, has := fields[wordPrivate]; has {
 		e.private = l.readPrivate(n, field+"."+wordPrivate)
+	}
+	if n, has := fields[wordVia]; has {
+		e.via = l.readVia(n, field+"."+wordVia)
 	}
 	return e, true
 }

@@ -90,6 +90,7 @@ type entry struct {
 	tree    bool // the file has a leading dot: the host and every subdomain
 	ports   []uint16
 	private []netip.Prefix // sorted
+	via     string         // the proxy that leads to the host; "" if none does
 	written string         // the host as written
 	group   string         // "" for an entry of a policy's own list
 	line    int
@@ -237,7 +238,7 @@ func (e *entry) otherPort() Decision {
 }
 
 func (e *entry) allow() Decision {
-	return Decision{Verdict: Allow, Reason: ReasonListed, Rule: e.written, Group: e.group, Line: e.line, private: e.private, tree: e.tree, under: e.host.s}
+	return Decision{Verdict: Allow, Reason: ReasonListed, Rule: e.written, Group: e.group, Line: e.line, Via: e.via, private: e.private, tree: e.tree, under: e.host.s}
 }
 
 func (e *entry) removed() Decision {

@@ -52,6 +52,7 @@ const (
 	wordHost     = "host"
 	wordPorts    = "ports"
 	wordPrivate  = "private"
+	wordVia      = "via"
 	wordAny      = "any"
 	wordPass     = "pass"
 	wordRefuse   = "refuse"

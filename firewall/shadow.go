@@ -102,7 +102,7 @@ func (s *shadows) cover(p *rawPolicy, e *entry) Decision {
 				}
 				return nil
 			}, port)
-			if !by.Allowed() || !slices.Equal(by.private, e.private) {
+			if !by.Allowed() || by.Via != e.via || !slices.Equal(by.private, e.private) {
 				return Decision{}
 			}
 		}
@@ -138,7 +138,7 @@ func (s *shadows) same(p *rawPolicy, e *entry) Decision {
 		grants = from.nodes[e.host.s].tree
 	}
 	for _, port := range e.portList() {
-		if have := grantOf(grants, port); have == nil || !slices.Equal(have.private, e.private) || have.line == e.line {
+		if have := grantOf(grants, port); have == nil || have.via != e.via || !slices.Equal(have.private, e.private) || have.line == e.line {
 			return Decision{}
 		}
 	}
@@ -152,7 +152,7 @@ func (e *entry) holds(other *entry) bool {
 			return false
 		}
 	}
-	return slices.Equal(e.private, other.private)
+	return e.via == other.via && slices.Equal(e.private, other.private)
 }
 
 // hosts are the entries that an item stands for.

@@ -22,7 +22,12 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	file := &source{path: settings.Allowlist}
-	policies, err := file.load()
+	proxies, err := settings.proxies()
+	if err != nil {
+		return err
+	}
+	load := withProxies(file.load, proxies)
+	policies, err := load()
 	if err != nil {
 		return fmt.Errorf("the allowlist is refused, so nothing was opened:\n%w", err)
 	}
@@ -31,7 +36,7 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 		return err
 	}
 	defer resolver.CloseIdle()
-	d := &Daemon{Policies: policies, Load: file.load, Resolver: resolver, Cache: settings.cache(), Metrics: NewMetrics(), Log: log, Decisions: decisions, Version: version}
+	d := &Daemon{Policies: policies, Load: load, Resolver: resolver, Proxies: proxies, Cache: settings.cache(), Metrics: NewMetrics(), Log: log, Decisions: decisions, Version: version}
 	resolver.Observe = d.Metrics.asked
 	d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, hangup, reload, log) }
 	if w := forwardWarning(ipForward); w != "" {

@@ -38,6 +38,13 @@ type Settings struct {
 	CacheNames int           `env:"CACHE_NAMES" envDefault:"1024"`
 	CacheMin   time.Duration `env:"CACHE_MIN" envDefault:"5s"`
 	CacheMax   time.Duration `env:"CACHE_MAX" envDefault:"5m"`
+	// Proxies are HTTP proxies by way of which entries of the allowlist may be
+	// reached, as name=address:port; ProxyCredentials the files of those that want
+	// user:password, as name=path, and ProxyByAddress the names of those that are
+	// asked for the judged address instead of the name.
+	Proxies          []named  `env:"PROXIES"`
+	ProxyCredentials []named  `env:"PROXY_CREDENTIALS"`
+	ProxyByAddress   []string `env:"PROXY_BY_ADDRESS"`
 	// MetricsListen is an address with a port where the metrics are served over
 	// TCP, too; it must not be in a cell. If empty, on the control socket only.
 	MetricsListen metricsAddr `env:"METRICS_LISTEN"`

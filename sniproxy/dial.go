@@ -43,6 +43,9 @@ func (s *Server) connect(ctx context.Context, name firewall.Name, port uint16, d
 	if ok, detail := firewall.JudgeAnswer(d, addrs); !ok {
 		return nil, netip.AddrPort{}, addressRefused(detail)
 	}
+	if d.Via != "" {
+		return s.connectVia(ctx, name, addrs, port, d)
+	}
 	return s.dialAny(ctx, addrs, port)
 }
 

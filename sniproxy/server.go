@@ -84,6 +84,9 @@ type Server struct {
 	// with TCP keep-alive. An own one should set keep-alive too: it is what ends
 	// a tunnel whose peer has vanished.
 	Dial func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error)
+	// Proxies are those that decisions may name, by their names; a host that is to
+	// be reached by way of another one is not reached.
+	Proxies map[string]Proxy
 	// Record gets one decision for each TLS connection and HTTP request, without
 	// the fields Run, Cell, Policy and Digest. It is called from many goroutines.
 	// The record of a refusal comes before the client learns of it; that of a

@@ -1,0 +1,74 @@
+package gate
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"sallyport/firewall"
+	"sallyport/sniproxy"
+)
+
+// A named is "name=value" in a list of the settings.
+type named struct{ name, value string }
+
+func (n *named) UnmarshalText(text []byte) error {
+	name, value, ok := strings.Cut(strings.TrimSpace(string(text)), "=")
+	if !ok || name == "" || value == "" {
+		return fmt.Errorf("%q is not name=value, such as corp=10.0.0.9:3128", text)
+	}
+	*n = named{name, value}
+	return nil
+}
+
+// proxies are those of the settings, with their credentials, which are read from
+// their files now.
+func (s Settings) proxies() (map[string]sniproxy.Proxy, error) {
+	proxies := make(map[string]sniproxy.Proxy)
+	for _, n := range s.Proxies {
+		addr, err := netip.ParseAddrPort(n.value)
+		if _, twice := proxies[n.name]; err != nil || twice || addr.Port() == 0 {
+			return nil, fmt.Errorf("settings: proxy %s is given twice, or %q is not an address with a port, such as 10.0.0.9:3128", n.name, n.value)
+		}
+		proxies[n.name] = sniproxy.Proxy{Addr: addr, ByAddress: slices.Contains(s.ProxyByAddress, n.name)}
+	}
+	for _, n := range s.ProxyCredentials {
+		p, ok := proxies[n.name]
+		if !ok {
+			return nil, fmt.Errorf("settings: credentials for the proxy %s, which there is not", n.name)
+		}
+		text, err := os.ReadFile(n.value)
+		if err != nil {
+			return nil, fmt.Errorf("settings: the credentials for the proxy %s: %w", n.name, err)
+		}
+		p.Credentials = strings.TrimRight(string(text), "\r\n")
+		if !strings.Contains(p.Credentials, ":") {
+			return nil, fmt.Errorf("settings: the file %s does not hold user:password", n.value)
+		}
+		proxies[n.name] = p
+	}
+	for _, name := range s.ProxyByAddress {
+		if _, ok := proxies[name]; !ok {
+			return nil, fmt.Errorf("settings: the proxy %s is to be asked by address, and there is none of that name", name)
+		}
+	}
+	return proxies, nil
+}
+
+// withProxies is load for policies that name none but these proxies.
+func withProxies(load func() (*firewall.Policies, error), proxies map[string]sniproxy.Proxy) func() (*firewall.Policies, error) {
+	return func() (*firewall.Policies, error) {
+		ps, err := load()
+		if err != nil {
+			return nil, err
+		}
+		for _, via := range ps.Vias() {
+			if _, ok := proxies[via]; !ok {
+				return nil, fmt.Errorf("the allowlist has \"via: %s\", and SALLYPORT_PROXIES has no proxy of that name", via)
+			}
+		}
+		return ps, nil
+	}
+}

@@ -1,0 +1,67 @@
+package gate
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"sallyport/firewall"
+)
+
+func TestProxySettings(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "credentials")
+	if err := os.WriteFile(file, []byte("user:pass word\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	none := filepath.Join(dir, "none")
+	if err := os.WriteFile(none, []byte("token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := func(environ ...string) (Settings, error) {
+		s, err := ParseSettings(environ)
+		if err == nil {
+			_, err = s.proxies()
+		}
+		return s, err
+	}
+	s, err := read("SALLYPORT_PROXIES=corp=10.0.0.9:3128,lab=[2001:db8::1]:8080", "SALLYPORT_PROXY_CREDENTIALS=corp="+file, "SALLYPORT_PROXY_BY_ADDRESS=lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxies, _ := s.proxies()
+	if p := proxies["corp"]; p.Addr.String() != "10.0.0.9:3128" || p.Credentials != "user:pass word" || p.ByAddress {
+		t.Errorf("corp: %+v", p)
+	}
+	if p := proxies["lab"]; p.Addr.String() != "[2001:db8::1]:8080" || p.Credentials != "" || !p.ByAddress {
+		t.Errorf("lab: %+v", p)
+	}
+	const corp = "SALLYPORT_PROXIES=corp=10.0.0.9:3128"
+	for _, bad := range [][]string{
+		{"SALLYPORT_PROXIES=10.0.0.9:3128"}, {"SALLYPORT_PROXIES=corp=proxy.example:3128"}, {"SALLYPORT_PROXIES=corp=10.0.0.9"},
+		{"SALLYPORT_PROXIES=corp=10.0.0.9:0"}, {corp + ",corp=10.0.0.8:3128"},
+		{corp, "SALLYPORT_PROXY_CREDENTIALS=lab=" + file}, {corp, "SALLYPORT_PROXY_CREDENTIALS=corp=" + dir + "/absent"},
+		{corp, "SALLYPORT_PROXY_CREDENTIALS=corp=" + none}, {corp, "SALLYPORT_PROXY_BY_ADDRESS=lab"},
+	} {
+		if _, err := read(bad...); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+
+	load := func(text string) error {
+		_, err := withProxies(func() (*firewall.Policies, error) { return parsePolicies(t, text), nil }, proxies)()
+		return err
+	}
+	const begin = "version: 1\npolicies:\n  strict: {allow: [{host: a.example, via: "
+	if err := load(begin + "corp}]}\n"); err != nil {
+		t.Error(err)
+	}
+	if err := load(begin + "other}]}\n"); err == nil {
+		t.Error("a proxy that there is not")
+	}
+	broken := errors.New("broken")
+	if _, err := withProxies(func() (*firewall.Policies, error) { return nil, broken }, nil)(); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,194 @@
+package sniproxy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// A connectProxy is an HTTP proxy that leads every tunnel to one address.
+type connectProxy struct {
+	addr   netip.AddrPort
+	answer string // sent instead of a tunnel, if not ""
+
+	mu    sync.Mutex // guards asked
+	asked []string   // "target authorization"
+}
+
+func startProxy(t *testing.T, to, answer string) *connectProxy {
+	t.Helper()
+	p := &connectProxy{answer: answer}
+	ln := listen(t)
+	p.addr = netip.MustParseAddrPort(ln.Addr().String())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { p.serve(c, to) })
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		wg.Wait()
+	})
+	return p
+}
+
+func (p *connectProxy) serve(c net.Conn, to string) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	br := bufio.NewReader(c)
+	req, err := http.ReadRequest(br)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	p.asked = append(p.asked, fmt.Sprint(req.Method, " ", req.Host, " ", req.Header.Get("Proxy-Authorization")))
+	p.mu.Unlock()
+	if p.answer != "" {
+		_, _ = io.WriteString(c, p.answer)
+		return
+	}
+	up, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	_, _ = io.WriteString(c, "HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n")
+	go func() { _, _ = io.Copy(up, br); _ = up.(*net.TCPConn).CloseWrite() }()
+	_, _ = io.Copy(c, up)
+}
+
+func (p *connectProxy) questions() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.asked, ", ")
+}
+
+const viaAllowlist = `
+version: 1
+policies:
+  p:
+    allow:
+      - {host: .far.example, ports: [80, 443], via: corp}
+      - {host: direct.far.example, private: [127.0.0.0/8]}
+      - {host: lost.example, via: other}
+`
+
+// viaCell is a cell whose policy sends hosts by way of a proxy that leads to k.
+func viaCell(t *testing.T, p Proxy) *cell {
+	t.Helper()
+	ps, err := firewall.Parse(strings.NewReader(viaAllowlist), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, _ := ps.Policy("p")
+	c := newCell(t, "strict", func(s *Server) {
+		s.Policy = policy
+		s.Proxies = map[string]Proxy{"corp": p}
+	})
+	c.origin(p.Addr.String(), p.Addr.String())
+	c.resolver.set("www.far.example", "1.1.1.1", "1.1.1.2")
+	c.resolver.set("inside.far.example", "1.1.1.1", "10.0.0.1")
+	c.resolver.set("direct.far.example", "127.0.0.1")
+	c.resolver.set("lost.example", "1.1.1.1")
+	return c
+}
+
+// An entry with via is reached by way of its proxy, asked for the name or for
+// the judged address, with credentials; every other one is dialled.
+func TestVia(t *testing.T) {
+	for _, byAddress := range []bool{false, true} {
+		k := newCanary(t)
+		p := startProxy(t, k.addr, "")
+		c := viaCell(t, Proxy{Addr: p.addr, Credentials: "user:pass", ByAddress: byAddress})
+		c.origin("127.0.0.1:443", k.addr)
+
+		client := dialTCP(t, c.tls)
+		hello := record(message(sni("www.far.example")))
+		send(t, client, hello)
+		up := k.next(t)
+		got := make([]byte, len(hello))
+		if _, err := io.ReadFull(up, got); err != nil || string(got) != string(hello) {
+			t.Errorf("the far side got %x, %v", got, err)
+		}
+		_, _ = io.WriteString(up, "answer")
+		up.Close()
+		if answer, _ := io.ReadAll(client); string(answer) != "answer" {
+			t.Errorf("the client got %q", answer)
+		}
+		client.Close()
+		r := c.last(1)
+		if r.Reason != firewall.ReasonListed || r.Upstream != p.addr || r.BytesUp != int64(len(hello)) || r.BytesDown != 6 {
+			t.Errorf("record %+v", r)
+		}
+		want := "CONNECT www.far.example:443 Basic dXNlcjpwYXNz"
+		if byAddress {
+			want = "CONNECT 1.1.1.1:443 Basic dXNlcjpwYXNz"
+		}
+		if got := p.questions(); got != want {
+			t.Errorf("the proxy was asked %q, want %q", got, want)
+		}
+
+		send(t, dialTCP(t, c.tls), record(message(sni("direct.far.example"))))
+		k.next(t).Close()
+		if got := p.questions(); got != want {
+			t.Errorf("the proxy was asked %q for a host without via", got)
+		}
+	}
+}
+
+// What the proxy or the judge refuses is refused, and nothing is dialled
+// directly instead.
+func TestViaRefused(t *testing.T) {
+	tests := []struct {
+		name, host, answer string
+		reason             firewall.Reason
+		detail             string
+		asked              bool
+	}{
+		{"by the proxy", "www.far.example", "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", firewall.ReasonDial, "403 Forbidden", true},
+		{"wants credentials", "www.far.example", "HTTP/1.1 407 Who\r\n\r\n", firewall.ReasonDial, "407", true},
+		{"hangs up", "www.far.example", "HTTP/1.1 200 OK\r\n", firewall.ReasonDial, "EOF", true},
+		{"endless", "www.far.example", "HTTP/1.1 200 " + strings.Repeat("x", 2*maxConnectHead), firewall.ReasonDial, "too long", true},
+		{"no HTTP", "www.far.example", "SSH-2.0-x\r\n\r\n", firewall.ReasonDial, "not an answer", true},
+		{"a private address", "inside.far.example", "", firewall.ReasonAddress, "10.0.0.1", false},
+		{"no such proxy", "lost.example", "", firewall.ReasonDial, "no proxy called other", false},
+		{"unresolved", "absent.far.example", "", firewall.ReasonResolve, "", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startProxy(t, "127.0.0.1:1", tt.answer)
+			c := viaCell(t, Proxy{Addr: p.addr})
+			client := dialTCP(t, c.tls)
+			send(t, client, record(message(sni(tt.host))))
+			if got, _ := io.ReadAll(client); len(got) != 7 {
+				t.Errorf("the client got %x, want an alert", got)
+			}
+			r := c.last(1)
+			if r.Verdict != firewall.Deny || r.Reason != tt.reason || !strings.Contains(r.Detail, tt.detail) {
+				t.Errorf("record %+v", r)
+			}
+			for _, d := range c.dials() {
+				if d != p.addr {
+					t.Errorf("dialled %v", d)
+				}
+			}
+			if asked := p.questions() != ""; asked != tt.asked {
+				t.Errorf("asked the proxy: %t", asked)
+			}
+		})
+	}
+}
