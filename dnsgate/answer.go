@@ -32,6 +32,7 @@ const (
 // another.
 type answerer struct {
 	c     *cell
+	now   time.Time // of the messages, as the caller sets it
 	query query
 	texts texts
 	reply dns.Msg
@@ -72,7 +73,7 @@ func soa() dns.SOA {
 // call makes one record.
 func (w *answerer) answer(msg []byte, client netip.AddrPort) (reply []byte) {
 	rec := firewall.Record{
-		Time: time.Now(), Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonBadQuery,
+		Time: w.now, Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonBadQuery,
 		Client: client,
 	}
 	defer func() {

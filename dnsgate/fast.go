@@ -154,8 +154,8 @@ func rawRecord(rr dns.RR, skip int) ([]byte, error) {
 	return b[skip:n:n], nil
 }
 
-// maxTexts bounds the texts that one answerer remembers.
-const maxTexts = 1024
+// maxTexts bounds the texts that one answerer remembers: about 200 KiB.
+const maxTexts = 2048
 
 // texts remembers the text of names that were asked for lately: a client asks
 // for few names, again and again, and the records may keep their strings.

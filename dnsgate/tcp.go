@@ -82,7 +82,8 @@ func (c *cell) serveConn(ctx context.Context, conn net.Conn, client netip.AddrPo
 			c.readFailed(err, client)
 			return
 		}
-		if !c.admit(client) {
+		w.now = time.Now()
+		if !c.admit(client, w.now) {
 			return
 		}
 		reply := w.answer(msg, client)

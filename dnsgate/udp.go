@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"golang.org/x/net/ipv4"
 )
@@ -30,9 +31,10 @@ func (c *cell) serveUDP(pc *net.UDPConn) error {
 			return fmt.Errorf("dnsgate: read from UDP: %w", err)
 		}
 		replies := 0
+		w.now = time.Now() // for all of the batch, which takes microseconds
 		for i := range in[:n] {
 			client := clientOf(in[i].Addr)
-			if !c.admit(client) {
+			if !c.admit(client, w.now) {
 				continue
 			}
 			reply := w.answer(in[i].Buffers[0][:in[i].N], client)
@@ -73,12 +75,12 @@ func send(conn *ipv4.PacketConn, replies []ipv4.Message) {
 
 // admit counts and refuses queries of strangers, those over the rate and those
 // over the budget.
-func (c *cell) admit(client netip.AddrPort) bool {
+func (c *cell) admit(client netip.AddrPort, now time.Time) bool {
 	if !c.Prefix.Contains(client.Addr()) {
 		c.foreign.add(client)
 		return false
 	}
-	if !c.limiter.Allow() {
+	if !c.limiter.AllowN(now, 1) {
 		c.flood.add(client)
 		return false
 	}

@@ -24,7 +24,7 @@ const (
 
 // A decisionLog writes decisions as the lines that log/slog's JSON handler would
 // write of them, at a fraction of its cost: those of one batch of queries go to the
-// writer in one piece. It has no clock and no goroutine. Whoever adds lines
+// writer in one piece. It has no timer and no goroutine. Whoever adds lines
 // flushes them before it acts on the decision, so that nothing is done that is
 // not written; while the writer blocks, so do they.
 type decisionLog struct {
@@ -47,7 +47,11 @@ func (d *decisionLog) add(r *firewall.Record) {
 	}
 	d.mu.Lock()
 	if len(d.lines) < maxUnwritten {
-		d.lines = appendLine(d.lines, time.Now(), r)
+		now := r.Time
+		if r.Kind != firewall.KindDNS {
+			now = time.Now() // its record is of when it began
+		}
+		d.lines = appendLine(d.lines, now, r)
 	} else {
 		d.lost++
 	}

@@ -112,7 +112,7 @@ func TestDecisionLog(t *testing.T) {
 	d := &decisionLog{w: &w, log: slog.New(slog.DiscardHandler)}
 	add := func(from, to int) {
 		for i := from; i < to; i++ {
-			d.add(&firewall.Record{Host: fmt.Sprint(i)})
+			d.add(&firewall.Record{Kind: firewall.KindDNS, Host: fmt.Sprint(i)})
 		}
 	}
 	add(0, 10)
