@@ -81,6 +81,13 @@ func cell(s string) string { return oneLine(strings.ReplaceAll(s, "\t", " "), 12
 // looked up and then connected to has the row of its connections only.
 func printReceipt(w io.Writer, r firewall.Receipt) error {
 	fmt.Fprintf(w, "\nReceipt of policy %s, %s\n", safe(r.Policy), safe(r.Digest))
+	for _, c := range r.Changes {
+		what := "changed to " + safe(c.Digest)
+		if c.Digest == "" {
+			what = "gone from the allowlist: everything is denied"
+		}
+		fmt.Fprintf(w, "%s: the policy is %s (generation %d)\n", c.Time.UTC().Format("15:04:05"), what, c.Generation)
+	}
 	rows := slices.DeleteFunc(slices.Clone(r.Hosts), func(h firewall.ReceiptHost) bool {
 		return h.Kind == firewall.KindDNS && h.Verdict == firewall.Allow && connected(r, h.Host)
 	})

@@ -1,0 +1,166 @@
+package sniproxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"sallyport/firewall"
+)
+
+// changing makes a cell whose policy the test exchanges.
+func changing(t *testing.T, change func(*Server)) (c *cell, set func(*firewall.Policy)) {
+	t.Helper()
+	var current atomic.Pointer[firewall.Policy]
+	current.Store(testPolicy(t, "hidden"))
+	c = newCell(t, "strict", func(s *Server) {
+		s.Current = current.Load
+		if change != nil {
+			change(s)
+		}
+	})
+	return c, func(p *firewall.Policy) {
+		current.Store(p)
+		c.server.PolicyChanged()
+	}
+}
+
+// wantCut wants that the peer has cut the connection, not merely stayed silent.
+func wantCut(t *testing.T, c net.Conn) {
+	t.Helper()
+	if n, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) || n > 0 {
+		t.Errorf("%d bytes, %v; want a cut", n, err)
+	}
+}
+
+// What a change of policy does to a tunnel, by what the new policy says.
+func TestPolicyChanged(t *testing.T) {
+	parse := func(text string) *firewall.Policy {
+		t.Helper()
+		ps, err := firewall.Parse(strings.NewReader("version: 1\npolicies: {p: {"+text+"}}\n"), "allowlist.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _ := ps.Policy("p")
+		return p
+	}
+	for _, test := range []struct {
+		name string
+		to   *firewall.Policy
+		cut  string // in the detail; "" lets it go on
+	}{
+		{"the same", testPolicy(t, "hidden"), ""},
+		{"another entry that allows it", parse("allow: [{host: www.site.example, private: [127.0.0.0/8]}], ech: pass"), ""},
+		{"the host is gone", parse("allow: [{host: other.example, private: [127.0.0.0/8]}], ech: pass"), "not_listed"},
+		{"its port is gone", parse("allow: [{host: www.site.example, ports: [80], private: [127.0.0.0/8]}], ech: pass"), "port_not_listed"},
+		{"its address is no longer admitted", parse("allow: [www.site.example], ech: pass"), "address_refused"},
+		{"the policy is gone", nil, "not_listed"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			noLeak(t)
+			c, set := changing(t, nil)
+			c.resolver.set("www.site.example", "127.0.0.1")
+			far := newCanary(t)
+			c.origin("127.0.0.1:443", far.addr)
+			hello := goHello(t, "www.site.example")
+			client := dialTCP(t, c.tls)
+			send(t, client, hello)
+			up := far.next(t)
+			readN(t, up, len(hello))
+
+			set(test.to)
+			if test.cut == "" {
+				send(t, client, []byte("more"))
+				readN(t, up, 4)
+				client.Close()
+				up.Close()
+				if r := c.last(1); r.Verdict != firewall.Allow {
+					t.Errorf("record %+v", r)
+				}
+				return
+			}
+			wantCut(t, client)
+			wantCut(t, up)
+			r := c.last(1)
+			if r.Verdict != firewall.Deny || r.Reason != firewall.ReasonPolicyChanged || !strings.Contains(r.Detail, test.cut) ||
+				r.BytesUp != int64(len(hello)) || r.Upstream != netip.MustParseAddrPort("127.0.0.1:443") {
+				t.Errorf("record %+v", r)
+			}
+		})
+	}
+}
+
+// A connection that is being resolved while the policy changes is judged again
+// before a byte of it leaves.
+func TestPolicyChangedMeanwhile(t *testing.T) {
+	resolving, resume := make(chan struct{}), make(chan struct{})
+	c, set := changing(t, func(s *Server) {
+		s.Resolver = resolverFunc(func(context.Context) ([]netip.Addr, error) {
+			close(resolving)
+			<-resume
+			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+		})
+	})
+	far := newCanary(t)
+	c.origin("127.0.0.1:443", far.addr)
+	client := dialTCP(t, c.tls)
+	send(t, client, goHello(t, "site.example"))
+	<-resolving
+	set(nil)
+	close(resume)
+	wantCut(t, client)
+	wantCut(t, far.next(t))
+	if r := c.last(1); r.Reason != firewall.ReasonPolicyChanged || r.BytesUp != 0 {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// After a change, a request on a connection that is open is judged by the new
+// policy, and one that is still allowed gets a connection that was judged by it.
+func TestPolicyChangedBetweenRequests(t *testing.T) {
+	c, set := changing(t, nil)
+	far := newCanary(t)
+	c.origin("127.0.0.1:80", far.addr)
+	client := dialTCP(t, c.http)
+	br := bufio.NewReader(client)
+	serve := func() {
+		t.Helper()
+		up := far.next(t)
+		if _, err := http.ReadRequest(bufio.NewReader(up)); err != nil {
+			t.Fatal(err)
+		}
+		send(t, up, []byte("HTTP/1.1 204 No Content\r\n\r\n"))
+	}
+	get := func(host string, want int) {
+		t.Helper()
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil || resp.StatusCode != want {
+			t.Fatalf("%s: %v, %v; want %d", host, resp, err, want)
+		}
+	}
+	ask := []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n")
+	send(t, client, ask)
+	serve()
+	get("site.example", 204)
+	c.wait(1) // the first exchange has ended
+	set(testPolicy(t, "strict"))
+	send(t, client, ask)
+	serve() // over a connection of its own
+	get("site.example", 204)
+	c.wait(2)
+	set(nil)
+	send(t, client, ask)
+	get("site.example", 403)
+	c.wait(3)
+	if n := far.count.Load(); n != 2 {
+		t.Errorf("%d connections upstream, want 2", n)
+	}
+}
