@@ -20,6 +20,9 @@ type Reach struct {
 	// the private ranges make the difference.
 	Public  bool           `json:"public"`
 	Private []netip.Prefix `json:"private,omitempty"`
+	// Via is the proxy that leads there, "" where none does. A host that is
+	// reached another way is both opened and closed.
+	Via string `json:"via,omitempty"`
 	// Except lists names below Host of which the same is not true.
 	Except []string `json:"except,omitempty"`
 }
@@ -155,12 +158,13 @@ type gain struct {
 // A right is what one policy adds for one name and port; the zero right is nothing.
 type right struct {
 	public  bool
+	via     string // where public is set
 	private string // prefixes, in words
 	ranges  []netip.Prefix
 }
 
 func (r right) none() bool         { return !r.public && r.private == "" }
-func (r right) same(as right) bool { return r.public == as.public && r.private == as.private }
+func (r right) same(as right) bool { return r.public == as.public && r.via == as.via && r.private == as.private }
 
 // at is what b adds to a for the name s.
 func (g *gain) at(s string, port uint16) right {
@@ -169,9 +173,12 @@ func (g *gain) at(s string, port uint16) right {
 		return right{}
 	}
 	was := g.a.Decide(Name{s}, port)
-	r := right{public: !was.Allowed()}
+	r := right{public: !was.Allowed() || was.Via != is.Via}
+	if r.public {
+		r.via = is.Via
+	}
 	for _, p := range is.private {
-		if !was.Allowed() || !slices.ContainsFunc(was.private, func(q netip.Prefix) bool {
+		if r.public || !slices.ContainsFunc(was.private, func(q netip.Prefix) bool {
 			return q.Bits() <= p.Bits() && q.Contains(p.Addr())
 		}) {
 			r.ranges = append(r.ranges, p)
@@ -194,7 +201,7 @@ type part struct {
 func (g *gain) onPort(port uint16) []Reach {
 	var rows []*Reach
 	row := func(host string, r right, apart bool) *Reach {
-		rows = append(rows, &Reach{Host: host, SubdomainsOnly: apart, Ports: []uint16{port}, Public: r.public, Private: r.ranges})
+		rows = append(rows, &Reach{Host: host, SubdomainsOnly: apart, Ports: []uint16{port}, Public: r.public, Via: r.via, Private: r.ranges})
 		return rows[len(rows)-1]
 	}
 	root := part{right: g.at(g.fresh+"."+g.fresh, port)}
@@ -254,7 +261,7 @@ func joinPorts(rows []Reach) []Reach {
 	index := make(map[string]int)
 	var out []Reach
 	for _, r := range rows {
-		key := fmt.Sprint(r.Host, r.SubdomainsOnly, r.Public, r.Private, r.Except)
+		key := fmt.Sprint(r.Host, r.SubdomainsOnly, r.Public, r.Via, r.Private, r.Except)
 		if i, ok := index[key]; ok {
 			out[i].Ports = append(out[i].Ports, r.Ports...)
 			continue
@@ -284,6 +291,9 @@ func (r Reach) String() string {
 			b.WriteString(", also")
 		}
 		fmt.Fprintf(&b, " at %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Private), " ", ", "), "[]"))
+	}
+	if r.Via != "" {
+		b.WriteString(" by way of " + r.Via)
 	}
 	if len(r.Except) > 0 {
 		b.WriteString(", but not " + strings.Join(r.Except, ", "))

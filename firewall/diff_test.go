@@ -48,6 +48,7 @@ func TestDiff(t *testing.T) {
 		{"private", "p: {allow: [a.example]}", "p: {allow: [{host: a.example, private: [10.0.0.0/8]}]}", "p opens a.example on port 443 at 10.0.0.0/8\n"},
 		{"private narrower", "p: {allow: [{host: a.example, private: [10.0.0.0/8]}]}", "p: {allow: [{host: a.example, private: [10.1.0.0/16]}]}", "p closes a.example on port 443 at 10.0.0.0/8\n"},
 		{"private and public", "p: {allow: [b.example]}", "p: {allow: [b.example, {host: a.example, private: [10.0.0.0/8]}]}", "p opens a.example on port 443, also at 10.0.0.0/8\n"},
+		{"route", "p: {allow: [a.example]}", "p: {allow: [{host: a.example, via: corp}]}", "p opens a.example on port 443 by way of corp\np closes a.example on port 443\n"},
 		{"any", "p: {allow: [a.example]}", "p: {allow: any, ech: refuse}", "p opens every host that no entry names (any) on port 80, 443\n"},
 		{"any with ech", "p: {allow: [any, a.example], ech: refuse}", "p: {allow: any}", "p ech pass\n"},
 		{"remove", "q: {allow: [.a.example]}\n  p: {extends: q}", "q: {allow: [.a.example]}\n  p: {extends: q, remove: [.x.a.example, y.a.example]}",

@@ -129,7 +129,7 @@ func intended(before, after *firewall.Policies, policy string, heirs []string, h
 			return false
 		}
 		for _, r := range c.Opens {
-			if r.Host != h.Name.String() || !r.Public || r.SubdomainsOnly || len(r.Private) > 0 || !subset(r.Ports, h.Ports) {
+			if r.Host != h.Name.String() || !r.Public || r.SubdomainsOnly || r.Via != "" || len(r.Private) > 0 || !subset(r.Ports, h.Ports) {
 				return false
 			}
 		}
