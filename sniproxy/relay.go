@@ -5,30 +5,52 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
 
-// A tunnel copies between two connections until both directions have ended.
+// A tunnel copies between two connections until both directions have ended. The
+// end of one is passed on as a half-close while the other goes on; a connection
+// that breaks breaks the other one too.
 type tunnel struct {
 	client, up *net.TCPConn
-	took       func(up bool, n int) (ok bool) // see relay
-	ended      atomic.Int32                   // directions that came to their end
+	// took is called after each piece that was passed on, with its direction and
+	// its bytes, from two goroutines; if it returns false, the tunnel is cut. May
+	// be nil.
+	took func(up bool, n int) (ok bool)
+	// over is called when both directions have ended and both connections are
+	// closed.
+	over func()
+
+	sent, received int64        // bytes passed on, for over to read
+	ended          atomic.Int32 // directions that came to their end in good order
+	gone           atomic.Int32 // directions that came to any end
 }
 
-// relay copies both ways and returns the bytes of each. The end of one direction
-// is passed on as a half-close while the other goes on; a connection that breaks
-// breaks the other one too. Both are closed when it returns.
-//
-// Unless nil, took is called after each piece that was passed on, with its
-// direction and its bytes, from two goroutines; if it returns false, the tunnel
-// is cut.
-func relay(client, up *net.TCPConn, took func(up bool, n int) (ok bool)) (sent, received int64) {
-	t := &tunnel{client: client, up: up, took: took}
-	done := make(chan int64, 1)
-	go func() { done <- t.copy(client, up) }()
-	sent = t.copy(up, client)
-	return sent, <-done
+// start starts both directions, each on a goroutine of its own. Stacks grow and
+// do not soon shrink: that of the goroutine which has read, judged and dialled
+// would be several times what a direction needs, for hours, so it is left to end.
+func (t *tunnel) start(wg *sync.WaitGroup) {
+	wg.Go(t.upward)
+	wg.Go(t.downward)
+}
+
+func (t *tunnel) upward() {
+	t.sent = t.copy(t.up, t.client)
+	t.leave()
+}
+
+func (t *tunnel) downward() {
+	t.received = t.copy(t.client, t.up)
+	t.leave()
+}
+
+// leave calls over from the direction that ends last.
+func (t *tunnel) leave() {
+	if t.gone.Add(1) == 2 {
+		t.over()
+	}
 }
 
 // errCut ends a direction in which took has refused to go on.

@@ -121,16 +121,22 @@ func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
 // ServeHTTP1 forwards the HTTP/1.1 requests of the connections that ln accepts
 // to port 80 of the host that each request names. It ends as ServeTLS does.
 func (s *Server) ServeHTTP1(ctx context.Context, ln net.Listener) error {
-	return s.serve(ctx, ln, &service{Server: s, kind: firewall.KindHTTP, port: portHTTP, handle: serveHTTP})
+	return s.serve(ctx, ln, &service{Server: s, kind: firewall.KindHTTP, port: portHTTP,
+		handle: func(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) *tunnel {
+			serveHTTP(v, ctx, client, rec)
+			return nil
+		}})
 }
 
 // A service is one of the two at work: its kind of connection and those that
 // are open.
 type service struct {
 	*Server
-	kind   firewall.Kind
-	port   uint16
-	handle func(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record)
+	kind firewall.Kind
+	port uint16
+	// handle serves a connection until its end, or until it returns a tunnel that
+	// is yet to be started.
+	handle func(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) *tunnel
 
 	mu    sync.Mutex // guards conns and ended
 	conns map[*net.TCPConn]struct{}
@@ -205,16 +211,33 @@ func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitG
 	}
 	v.track(client)
 	wg.Go(func() {
-		defer v.leave()
-		defer v.drop(client)
-		// What one cell sends must not end the gate of all the others.
-		defer func() {
-			if p := recover(); p != nil {
-				v.warn("a connection's handler panicked", fmt.Errorf("%v\n%s", p, debug.Stack()))
+		if t := v.guarded(ctx, client, rec); t != nil {
+			over := t.over
+			t.over = func() {
+				over()
+				v.forget(client)
 			}
-		}()
-		v.handle(v, ctx, client, rec)
+			t.start(wg)
+			return
+		}
+		v.forget(client)
 	})
+}
+
+// guarded is handle. What one cell sends must not end the gate of all the others.
+func (v *service) guarded(ctx context.Context, client *net.TCPConn, rec firewall.Record) *tunnel {
+	defer func() {
+		if p := recover(); p != nil {
+			v.warn("a connection's handler panicked", fmt.Errorf("%v\n%s", p, debug.Stack()))
+		}
+	}()
+	return v.handle(v, ctx, client, rec)
+}
+
+// forget counts out a connection that is done with.
+func (v *service) forget(client *net.TCPConn) {
+	v.drop(client)
+	v.leave()
 }
 
 // track makes c one that cut closes, and closes it at once if cut was called.

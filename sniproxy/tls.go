@@ -11,8 +11,8 @@ import (
 const maxShownHost = 100
 
 // serveTLS reads the hello of one connection, judges it and, where it is
-// allowed, tunnels the connection to the host that it names.
-func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) {
+// allowed, returns the tunnel to the host that it names, for the caller to start.
+func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) *tunnel {
 	in := newHeadBuffer(v.Server)
 	defer in.free()
 	f, r := v.judgeHello(client, in, &rec)
@@ -20,9 +20,14 @@ func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall
 		r = v.reach(ctx, f)
 		rec.Upstream = f.upstream
 	}
+	var t *tunnel
 	if r == nil {
 		v.track(f.up)
-		defer v.drop(f.up)
+		defer func() {
+			if t == nil {
+				v.drop(f.up)
+			}
+		}()
 		if !f.meter.Took(true, len(in.b)) {
 			r = spent(f.meter)
 		}
@@ -32,18 +37,28 @@ func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall
 		if r.alert != 0 {
 			lastWords(client, r.alert.record())
 		}
-		return
+		return nil
 	}
 	v.begin(f)
 	n, err := f.up.Write(in.b)
 	rec.BytesUp = int64(n)
-	in.free() // a tunnel may live for hours
-	if err == nil {
-		sent, received := relay(client, f.up, f.meter.Took)
-		rec.BytesUp += sent
-		rec.BytesDown = received
+	if err != nil {
+		v.finishTunnel(ctx, f, &rec)
+		return nil
 	}
-	r = v.end(f)
+	t = &tunnel{client: client, up: f.up, took: f.meter.Took}
+	t.over = func() {
+		rec.BytesUp += t.sent
+		rec.BytesDown = t.received
+		v.finishTunnel(ctx, f, &rec)
+		v.drop(f.up)
+	}
+	return t
+}
+
+// finishTunnel records a tunnel that has ended, and why if it was cut.
+func (v *service) finishTunnel(ctx context.Context, f *flow, rec *firewall.Record) {
+	r := v.end(f)
 	switch {
 	case r != nil:
 	case ctx.Err() != nil:
@@ -51,7 +66,7 @@ func serveTLS(v *service, ctx context.Context, client *net.TCPConn, rec firewall
 	default:
 		r = spent(f.meter)
 	}
-	v.finish(&rec, r)
+	v.finish(rec, r)
 }
 
 // judgeHello reads a hello and asks the policy about the name in it.
