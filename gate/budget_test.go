@@ -3,6 +3,9 @@ package gate
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/miekg/dns"
 
 	"sallyport/firewall"
 )
@@ -69,6 +72,25 @@ func TestBudgetReloaded(t *testing.T) {
 	}
 	if err := echo(held); err == nil {
 		t.Error("the tunnel under way is not held to the new budget")
+	}
+	reload(budgeted("queriesPerSecond: 1"))
+	flood, query := g.client(t, "udp4", 1, g.daemon.ports.dns), new(dns.Msg).SetQuestion("a.site.example.", dns.TypeA)
+	for range 50 {
+		if err := (&dns.Conn{Conn: flood}).WriteMsg(query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		cell, err := g.Cell(t.Context(), "c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if count(cell.Receipt, firewall.KindDNS, "", firewall.ReasonBudget) > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the queries are not held to the new budget: %+v", cell.Receipt)
+		}
 	}
 	reload(allowlist)
 	if _, err := g.tunnel(t, 1, "a.site.example"); err != nil {

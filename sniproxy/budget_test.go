@@ -418,6 +418,33 @@ func TestBudgetHTTPDownload(t *testing.T) {
 	}
 }
 
+// A response without an end is cut where the budget ends, not after it.
+func TestBudgetHTTPStream(t *testing.T) {
+	noLeak(t)
+	const budget = 1_000_000
+	c := newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(firewall.Budget{Download: budget}) })
+	newOrigin(t, c, func(w http.ResponseWriter, r *http.Request) {
+		for sent := 0; sent < 100*budget; sent += 1000 {
+			if _, err := w.Write(make([]byte, 1000)); err != nil {
+				return
+			}
+		}
+	})
+	resp, err := c.client().Get("http://site.example/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if n, err := io.Copy(io.Discard, resp.Body); err == nil || n > budget {
+		t.Errorf("the client got %d bytes, %v", n, err)
+	}
+	r := c.last(1)
+	wantBudget(t, r, "over budget: download 1MB")
+	if r.BytesDown > budget+64<<10 {
+		t.Errorf("%d bytes were taken from the upstream", r.BytesDown)
+	}
+}
+
 // A connection that is kept alive does not outlive its run's budget.
 func TestBudgetHTTPKeepAlive(t *testing.T) {
 	request := func(c *cell) (*http.Response, error) { return c.client().Get("http://site.example/") }
