@@ -18,7 +18,7 @@ const (
 	zones    = 14 // that are allowed
 	distinct = 2000
 	// patience is the wait for an answer, after which it counts as lost.
-	patience = 500 * time.Millisecond
+	patience = 2 * time.Second
 	// tolerated is the share of queries that may be lost before a turn is void.
 	tolerated = 0.01
 )
