@@ -163,8 +163,10 @@ type right struct {
 	ranges  []netip.Prefix
 }
 
-func (r right) none() bool         { return !r.public && r.private == "" }
-func (r right) same(as right) bool { return r.public == as.public && r.via == as.via && r.private == as.private }
+func (r right) none() bool { return !r.public && r.private == "" }
+func (r right) same(as right) bool {
+	return r.public == as.public && r.via == as.via && r.private == as.private
+}
 
 // at is what b adds to a for the name s.
 func (g *gain) at(s string, port uint16) right {

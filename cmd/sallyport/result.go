@@ -25,7 +25,10 @@ func printResult(w io.Writer, r *api.Result) error {
 	if err := printArtifacts(w, r.Artifacts); err != nil {
 		return err
 	}
-	return printReceipt(w, r.Receipt)
+	if err := printReceipt(w, r.Receipt); err != nil {
+		return err
+	}
+	return printRemedy(w, r.Receipt)
 }
 
 func summary(r *api.Result) string {

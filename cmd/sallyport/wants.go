@@ -62,7 +62,21 @@ func readResult(path string) (*api.Result, error) {
 }
 
 // A want is a host that was refused for the sake of its name.
-type want struct{ patch.Host }
+type want struct {
+	patch.Host
+	reasons []firewall.Reason
+}
+
+// warnings are what the reasons of its refusals say against it.
+func (w want) warnings() (against []string) {
+	if slices.Contains(w.reasons, firewall.ReasonDoH) {
+		against = append(against, "a public DNS-over-HTTPS resolver")
+	}
+	if slices.Contains(w.reasons, firewall.ReasonRemoved) {
+		against = append(against, "the policy removes it on purpose")
+	}
+	return against
+}
 
 // wants are the refused hosts of a receipt that an entry could allow, and those of
 // the floor. A refusal for another reason is nothing that an entry changes.
@@ -78,7 +92,7 @@ func wants(r firewall.Receipt) []want {
 			if err != nil {
 				continue
 			}
-			w := want{patch.Host{Name: name}}
+			w := want{patch.Host{Name: name}, []firewall.Reason{h.Reason}}
 			if h.Port != 0 { // a look-up has none
 				w.Ports = []uint16{h.Port}
 			}
@@ -110,6 +124,7 @@ func merge(all, more []want) []want {
 			all = append(all, w)
 			continue
 		}
+		all[i].reasons = append(all[i].reasons, w.reasons...)
 		all[i].Ports = append(all[i].Ports, w.Ports...)
 		slices.Sort(all[i].Ports)
 		all[i].Ports = slices.Compact(all[i].Ports)

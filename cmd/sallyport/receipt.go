@@ -1,0 +1,150 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/firewall"
+)
+
+// grownBytes is the least number of bytes that counts as grown traffic.
+const grownBytes = 100_000
+
+func (a *app) receiptCommand() *cobra.Command {
+	receipt := &cobra.Command{
+		Use:   "receipt",
+		Short: "Compare what runs reached and were refused",
+		Args:  atMost(0),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var factor float64
+	diff := &cobra.Command{
+		Use:   "diff RUN OTHER",
+		Short: "Say what OTHER reached and was refused that RUN was not",
+		Long: `Diff compares the receipts of two runs, for example of one phase of a workflow today
+and yesterday: hosts that are new and gone, verdicts that changed, and traffic that
+grew. A run is named by its identifier or by a .json file with its result. It exits 0
+where they come to the same, 1 where they differ.`,
+		Args: exactly("RUN", "OTHER, the run to compare it with,"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if factor <= 1 {
+				return usage("--factor %v is no growth: write a number above 1", factor)
+			}
+			return a.receiptDiff(cmd.Context(), args[0], args[1], factor)
+		},
+	}
+	diff.Flags().Float64Var(&factor, "factor", 3, "traffic that grew by this factor is told, from 100 kB on")
+	receipt.AddCommand(diff)
+	return receipt
+}
+
+func (a *app) receiptDiff(ctx context.Context, run, other string, factor float64) error {
+	was, err := a.result(ctx, run)
+	if err != nil {
+		return err
+	}
+	is, err := a.result(ctx, other)
+	if err != nil {
+		return err
+	}
+	if !printReceiptDiff(a.stdout, was.Receipt, is.Receipt, factor) {
+		fmt.Fprintln(a.stdout, "Both runs reached and were refused the same.")
+		return nil
+	}
+	return &exitError{code: exitFailed}
+}
+
+// A target is what a receipt counts: a host and a port, 0 for look-ups alone.
+type target struct {
+	host string
+	port uint16
+}
+
+func (t target) String() string {
+	if t.port == 0 {
+		return cell(t.host) + " (dns)"
+	}
+	return fmt.Sprintf("%s:%d", cell(t.host), t.port)
+}
+
+// A traffic is what a run had to do with a target.
+type traffic struct {
+	verdicts map[string]bool // "allow (listed)"
+	up, down int64
+}
+
+func (t *traffic) String() string {
+	text := ""
+	for _, v := range slices.Sorted(maps.Keys(t.verdicts)) {
+		if text != "" {
+			text += " and "
+		}
+		text += v
+	}
+	return text
+}
+
+// targets gathers a receipt. Look-ups of a host that was connected to are left out.
+func targets(r firewall.Receipt) map[target]*traffic {
+	all := make(map[target]*traffic)
+	for _, h := range r.Hosts {
+		if h.Kind == firewall.KindDNS && h.Verdict == firewall.Allow && connected(r, h.Host) {
+			continue
+		}
+		at := target{h.Host, h.Port}
+		if all[at] == nil {
+			all[at] = &traffic{verdicts: make(map[string]bool)}
+		}
+		all[at].verdicts[fmt.Sprintf("%s (%s)", h.Verdict, h.Reason)] = true
+		all[at].up += h.BytesUp
+		all[at].down += h.BytesDown
+	}
+	return all
+}
+
+// printReceiptDiff prints one line for each difference, and reports whether there
+// was any.
+func printReceiptDiff(w io.Writer, was, is firewall.Receipt, factor float64) (differ bool) {
+	say := func(word, format string, args ...any) {
+		differ = true
+		fmt.Fprintf(w, "%-8s %s\n", word, safe(fmt.Sprintf(format, args...)))
+	}
+	if was.Policy != is.Policy || was.Digest != is.Digest {
+		say("policy", "%s, %s; it was %s, %s", is.Policy, is.Digest, was.Policy, was.Digest)
+	}
+	before, after := targets(was), targets(is)
+	both := maps.Clone(before)
+	maps.Copy(both, after)
+	for _, at := range slices.SortedFunc(maps.Keys(both), func(a, b target) int {
+		return cmp.Or(cmp.Compare(a.host, b.host), cmp.Compare(a.port, b.port))
+	}) {
+		old, now := before[at], after[at]
+		switch {
+		case old == nil:
+			say("new", "%s %s, %s up, %s down", at, now, bytesText(now.up), bytesText(now.down))
+			continue
+		case now == nil:
+			say("gone", "%s %s", at, old)
+			continue
+		case old.String() != now.String():
+			say("changed", "%s %s; it was %s", at, now, old)
+		}
+		if grew(old.up, now.up, factor) {
+			say("grown", "%s %s up; it was %s", at, bytesText(now.up), bytesText(old.up))
+		}
+		if grew(old.down, now.down, factor) {
+			say("grown", "%s %s down; it was %s", at, bytesText(now.down), bytesText(old.down))
+		}
+	}
+	return differ
+}
+
+func grew(was, is int64, factor float64) bool {
+	return is >= grownBytes && float64(is) >= factor*float64(was)
+}
