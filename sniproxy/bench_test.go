@@ -36,7 +36,7 @@ func BenchmarkRequest(b *testing.B) {
 
 // benchCell is a cell whose port 443 leads to a server that answers each hello
 // with one byte and then gives its connection to serve.
-func benchCell(b *testing.B, serve func(net.Conn)) (*cell, []byte) {
+func benchCell(b testing.TB, serve func(net.Conn)) (*cell, []byte) {
 	c := newCell(b, "strict", nil)
 	hello := goHello(b, "site.example")
 	ln := listen(b)
@@ -62,7 +62,7 @@ func benchCell(b *testing.B, serve func(net.Conn)) (*cell, []byte) {
 	return c, hello
 }
 
-func openBench(b *testing.B, c *cell, hello []byte) net.Conn {
+func openBench(b testing.TB, c *cell, hello []byte) net.Conn {
 	conn, err := net.Dial("tcp", c.tls)
 	if err != nil {
 		b.Fatal(err)
