@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -263,4 +264,73 @@ func httpUpstream(t *testing.T, h http.HandlerFunc) string {
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	return srv.Listener.Addr().String()
+}
+
+// A thousand reloads while a run works: what both allowlists allow is never
+// disturbed, what neither does never opens, and nothing is left over.
+func TestReloadOften(t *testing.T) {
+	g, path := reloading(t, false)
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	kept, err := g.tunnel(t, 1, "kept.site.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	done := make(chan error, 1)
+	go func() {
+		for i := range 1000 {
+			text := allowlist
+			if i%2 == 0 {
+				text = narrowed
+			}
+			if err := errors.Join(os.WriteFile(path+".tmp", []byte(text), 0o600), os.Rename(path+".tmp", path)); err != nil {
+				done <- err
+				return
+			}
+			if _, err := g.Reload(context.Background()); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for running, probes := true, 0; running; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			running = false
+		default:
+		}
+		if err := echo(kept); err != nil {
+			t.Fatalf("a tunnel that is always allowed: %v", err)
+		}
+		kept.SetDeadline(time.Now().Add(10 * time.Second))
+		if probes++; probes > 200 { // each has sockets until the test ends
+			continue
+		}
+		g.wantNXDOMAIN(t, 1, "other.example.")
+		c, _ := g.tunnel(t, 1, "lost.site.example") // sometimes allowed, sometimes cut
+		c.Close()
+	}
+	h, err := g.Health(t.Context())
+	if err != nil || h.Generation != 1001 {
+		t.Errorf("health %+v, %v", h, err)
+	}
+	kept.Close()
+	r := g.release(t, "c1").Receipt
+	if n := count(r, firewall.KindTLS, "kept.site.example", firewall.ReasonListed); n != 1 {
+		t.Errorf("%d records of the tunnel, want 1", n)
+	}
+	for _, row := range r.Hosts {
+		if row.Host == "other.example" && row.Verdict == firewall.Allow {
+			t.Errorf("allowed meanwhile: %+v", row)
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+	}
 }
