@@ -74,8 +74,11 @@ func TestWhatTheSandboxGets(t *testing.T) {
 		t.Fatalf("result = %+v", res)
 	}
 	job := h.backend.jobs[0]
-	if len(job.Files) != 1 || string(job.Files[0].Content) != "first\n\nsecond\n\nthird\n" {
-		t.Errorf("files = %+v", job.Files)
+	if len(job.Files) != 1 {
+		t.Fatalf("files = %+v", job.Files)
+	}
+	if text := string(job.Files[0].Content); !strings.HasPrefix(text, "first\n\nsecond\n\nthird\n\n") || !strings.Contains(text, firewall.PageHost) {
+		t.Errorf("AGENTS.md is %q", text)
 	}
 	if job.ID != res.ExecutionID || job.Dir != "/workspace" {
 		t.Errorf("job = %+v", job)
