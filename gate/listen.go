@@ -25,7 +25,9 @@ func (s *server) listen(addr netip.Addr) (*sockets, error) {
 	}
 	// The kernel takes packets for any of its addresses on any interface. Bound
 	// to the cell's, the sockets are closed for every other cell.
-	config := net.ListenConfig{Control: func(network, address string, c syscall.RawConn) error {
+	// Go would set keep-alive on what they accept, with four calls for each. Until a
+	// tunnel stands, which sets its own, there are deadlines.
+	config := net.ListenConfig{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
 		err := bindToDevice(c, device)
 		if errors.Is(err, unix.EPERM) {
 			// Kernels before 5.7 want a capability for it that the gate does not have.
