@@ -117,6 +117,7 @@ func (c *compiler) inherited(p *rawPolicy, path []string) *effect {
 			e.grant(s, port, en)
 		}
 	}
+	e.taken = slices.Clone(from.taken)
 	for s, en := range from.removed {
 		e.removed[s] = en
 	}

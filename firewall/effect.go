@@ -32,7 +32,11 @@ type effect struct {
 	budget  Budget
 	grants  map[scope]map[uint16]*entry
 	removed map[scope]*entry
+	taken   []taken
 }
+
+// A taken entry is one that "remove:" took out of a policy: for explanations.
+type taken struct{ entry, by *entry }
 
 func (e *effect) add(en *entry) {
 	for _, port := range en.portList() {
@@ -55,6 +59,9 @@ func (e *effect) remove(en *entry) bool {
 	s, changed := en.scope(), false
 	for have := range e.grants {
 		if s.covers(have) {
+			for _, gone := range e.grants[have] {
+				e.taken = append(e.taken, taken{gone, en})
+			}
 			delete(e.grants, have)
 			changed = true
 		}
@@ -120,6 +127,7 @@ func (e *effect) policy(name string) *Policy {
 	for _, h := range dohHosts {
 		p.node(h).resolver = true
 	}
+	p.taken = e.taken
 	p.digest = e.digest(p.passECH)
 	return p
 }

@@ -1,8 +1,11 @@
 package firewall
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // A Match is one thing that bears on a host: an entry, a removal, the word
@@ -17,7 +20,8 @@ type Match struct {
 }
 
 // Explain returns everything that bears on n and port, from the most specific
-// to the least, but first of all the one that decides. It is empty where nothing
+// to the least, but first of all the one that decides, and last the entries that
+// the policy's removals took out. It is empty where nothing
 // does. What it says and what Decide says come from the same data.
 func (p *Policy) Explain(n Name, port uint16) []Match {
 	var ms []Match
@@ -59,6 +63,26 @@ func (p *Policy) matches(n Name, port uint16) []Match {
 	if p.any {
 		ms = append(ms, Match{Decision: p.decideAny(port), Ports: slices.Clone(openPorts[:])})
 	}
+	return append(ms, p.takenOf(n)...)
+}
+
+// takenOf lists the entries for n that the policy would have without its removals,
+// each once and by line.
+func (p *Policy) takenOf(n Name) []Match {
+	var ms []Match
+	seen := make(map[*entry]bool)
+	for _, t := range p.taken {
+		if e := t.entry; !seen[e] && e.scope().covers(scope{n.s, false}) {
+			seen[e] = true
+			d := e.removed()
+			d.Detail = fmt.Sprintf("taken out with %s on line %d", t.by.written, t.by.line)
+			if t.by.group != "" {
+				d.Detail = "taken out with group " + t.by.group
+			}
+			ms = append(ms, Match{Decision: d, Ports: slices.Clone(e.portList()), Private: slices.Clone(e.private)})
+		}
+	}
+	slices.SortFunc(ms, func(a, b Match) int { return cmp.Or(a.Line-b.Line, strings.Compare(a.Rule, b.Rule)) })
 	return ms
 }
 

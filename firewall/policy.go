@@ -67,7 +67,8 @@ type Policy struct {
 	passECH bool
 	budget  Budget
 	nodes   map[string]*node // by name without a leading dot
-	closed  *Decision        // if not nil, what is said of every name
+	taken   []taken
+	closed  *Decision // if not nil, what is said of every name
 }
 
 // A node holds what a policy says of one name alone (exact) and of that name
