@@ -86,8 +86,8 @@ func exitCode(err error) int {
 
 const rootLong = `sallyport runs AI agents in sealed sandboxes whose only way out is a gate.
 
-Exit codes: 0 all well; 1 the run failed, the allowlist has faults, or the doctor
-found something; 2 the usage is wrong or the executor refused the request; 3 the
+Exit codes: 0 all well; 1 the run failed, the allowlist has faults, two files or
+receipts differ, or the doctor found something; 2 the usage is wrong or the executor refused the request; 3 the
 executor cannot be reached; 130 cancelled.
 
 Environment:
@@ -97,7 +97,7 @@ Environment:
   SALLYPORT_STATE       the executor's state directory, where it keeps the token;
                         /var/lib/sallyport by default, and for users other than
                         root ~/.local/state/sallyport
-  SALLYPORT_ALLOWLIST   the allowlist that check and explain read,
+  SALLYPORT_ALLOWLIST   the allowlist that check, explain and learn read,
                         ./allowlist.yaml by default`
 
 func (a *app) root() *cobra.Command {
