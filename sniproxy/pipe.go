@@ -10,7 +10,7 @@ import (
 const (
 	// pipeBytes is the room that a pipe is given. The kernel counts it in pages,
 	// one for each piece of a segment, however short the piece.
-	pipeBytes = 256 << 10
+	pipeBytes = 1 << 20
 	// maxIdlePipes bounds the empty pipes that are kept for the next bytes. A
 	// pipe is in use only while bytes move, so few serve many tunnels.
 	maxIdlePipes = 32
