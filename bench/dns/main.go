@@ -14,6 +14,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"sallyport/bench/report"
 )
 
 // limit bounds a whole measurement; it takes about one minute.
@@ -74,10 +76,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := printTable(stdout, figures); err != nil {
+	if err := report.Print(stdout, figures); err != nil {
 		return fmt.Errorf("print the table: %w", err)
 	}
-	return addResults(b.out, figures)
+	return report.Add(b.out, figures)
 }
 
 // A load is how queries are sent.
@@ -93,28 +95,34 @@ const perLease = 1900
 var loads = []load{{"128 at a time", 128, perLease}, {"16 at a time", 16, perLease}, {"one at a time", 1, perLease / 8}}
 
 // measure gives each server its turns, a different one first in each round.
-func (b *bench) measure(ctx context.Context) ([]figure, error) {
+func (b *bench) measure(ctx context.Context) ([]report.Figure, error) {
 	kinds, queries := b.kinds(), queries()
-	cpu, rate := make(map[string][]float64), make(map[string][]float64)
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.name
+	}
+	cpu, rate := make([]map[string][]float64, len(loads)), make([]map[string][]float64, len(loads))
+	for i := range loads {
+		cpu[i], rate[i] = make(map[string][]float64), make(map[string][]float64)
+	}
 	for round := range b.rounds {
-		for _, l := range loads {
+		for at, l := range loads {
 			for i := range kinds {
 				k := kinds[(i+round)%len(kinds)]
 				used, took, n, err := b.turn(ctx, k, l, queries)
 				if err != nil {
 					return nil, fmt.Errorf("%s, %s: %w", k.name, l.name, err)
 				}
-				key := l.name + k.name
-				cpu[key] = append(cpu[key], float64(used.Nanoseconds())/1e3/float64(n))
-				rate[key] = append(rate[key], float64(n)/took.Seconds())
+				cpu[at][k.name] = append(cpu[at][k.name], float64(used.Nanoseconds())/1e3/float64(n))
+				rate[at][k.name] = append(rate[at][k.name], float64(n)/took.Seconds())
 			}
 		}
 		fmt.Fprintf(b.log, "bench: round %d of %d is done\n", round+1, b.rounds)
 	}
-	var all []figure
-	for _, l := range loads {
-		all = append(all, figures("DNS query, "+l.name+", server's CPU", "us", l.name, kinds, cpu)...)
-		all = append(all, figures("DNS answers, "+l.name, "1/s", l.name, kinds, rate)...)
+	var all []report.Figure
+	for at, l := range loads {
+		all = append(all, report.Beside("DNS query, "+l.name+", server's CPU", "us", names, cpu[at])...)
+		all = append(all, report.Beside("DNS answers, "+l.name, "1/s", names, rate[at])...)
 	}
 	return all, nil
 }

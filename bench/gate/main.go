@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sallyport/bench/report"
 )
 
 // limit bounds a whole measurement; it takes about four minutes.
@@ -95,10 +97,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := printTable(stdout, figures); err != nil {
+	if err := report.Print(stdout, figures); err != nil {
 		return fmt.Errorf("print the table: %w", err)
 	}
-	return addResults(b.out, figures)
+	return report.Add(b.out, figures)
 }
 
 // wantFiles is how many descriptors 10,000 tunnels and their load need.

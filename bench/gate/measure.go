@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"sallyport/bench/report"
 )
 
 // samples are of one figure, by the server's name.
@@ -46,8 +48,12 @@ func (b *bench) turns() []turn {
 	}
 }
 
-func (b *bench) measure(ctx context.Context) (all []figure, err error) {
+func (b *bench) measure(ctx context.Context) (all []report.Figure, err error) {
 	kinds := b.kinds()
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.name
+	}
 	for _, t := range b.turns() {
 		if b.only != "" && b.only != t.name {
 			continue
@@ -58,7 +64,7 @@ func (b *bench) measure(ctx context.Context) (all []figure, err error) {
 			return nil, fmt.Errorf("measure %s: %w", t.name, err)
 		}
 		for i, m := range t.metrics {
-			all = append(all, figures(m[0], m[1], kinds, got[i])...)
+			all = append(all, report.Beside(m[0], m[1], names, got[i])...)
 		}
 	}
 	if b.many > 0 && (b.only == "" || b.only == "many") {
@@ -111,7 +117,7 @@ func (b *bench) one(ctx context.Context, k kind, t turn) ([]float64, error) {
 
 // crowd loads the gate alone with as many tunnels as it should bear, opens new
 // ones all the while, ends them all and looks at what is left.
-func (b *bench) crowd(ctx context.Context) ([]figure, error) {
+func (b *bench) crowd(ctx context.Context) ([]report.Figure, error) {
 	s, err := startGate(ctx, b)
 	if err != nil {
 		return nil, err
@@ -149,13 +155,13 @@ func (b *bench) crowd(ctx context.Context) ([]figure, error) {
 	s.close = nil
 	goroutines, tunnel := s.goroutines()
 	about := fmt.Sprintf("%d idle tunnels of %d cells", b.many, b.leases)
-	return []figure{
-		alone(about+", resident each", "KiB", []float64{(full.rss - before.rss) / float64(b.many)}),
-		alone(about+fmt.Sprintf(", then %d new a second for 10 s, p99", b.rate), "ms", []float64{p99}),
-		alone("descriptors left after these", "", []float64{left.fds - before.fds}),
-		alone("... of which ends of pooled pipes", "", []float64{left.pipes - before.pipes}),
-		alone("goroutines left after the leases", "", []float64{float64(goroutines)}),
-		alone("... of which the tunnel's", "", []float64{float64(tunnel)}),
+	return []report.Figure{
+		report.Alone(about+", resident each", "KiB", []float64{(full.rss - before.rss) / float64(b.many)}),
+		report.Alone(about+fmt.Sprintf(", then %d new a second for 10 s, p99", b.rate), "ms", []float64{p99}),
+		report.Alone("descriptors left after these", "", []float64{left.fds - before.fds}),
+		report.Alone("... of which ends of pooled pipes", "", []float64{left.pipes - before.pipes}),
+		report.Alone("goroutines left after the leases", "", []float64{float64(goroutines)}),
+		report.Alone("... of which the tunnel's", "", []float64{float64(tunnel)}),
 	}, nil
 }
 

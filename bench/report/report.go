@@ -1,4 +1,6 @@
-package main
+// Package report prints the figures of a side-by-side benchmark and keeps them in
+// a file; bench/README.md describes both.
+package report
 
 import (
 	"encoding/json"
@@ -13,33 +15,34 @@ import (
 	"text/tabwriter"
 )
 
-// A figure is one line of the report, as bench/README.md describes it.
-type figure struct {
+// A Figure is one line of the report. The values are medians.
+type Figure struct {
 	Metric string   `json:"metric"`
 	Unit   string   `json:"unit"`
 	Ours   float64  `json:"ours"`
-	Peer   *float64 `json:"peer"`
-	Name   string   `json:"peerName"`
-	Ratio  *float64 `json:"ratio"`
+	Peer   *float64 `json:"peer"`     // null without a peer
+	Name   string   `json:"peerName"` // empty without one
+	Ratio  *float64 `json:"ratio"`    // ours over the peer's; null without a peer
 
 	ours, peer []float64 // what the medians are of
 }
 
-func alone(metric, unit string, ours []float64) figure {
-	return figure{Metric: "gate: " + metric, Unit: unit, Ours: median(ours), ours: ours}
+// Alone is a figure without a peer.
+func Alone(metric, unit string, ours []float64) Figure {
+	return Figure{Metric: "gate: " + metric, Unit: unit, Ours: median(ours), ours: ours}
 }
 
-// figures sets ours, the first kind, beside each of the others.
-func figures(metric, unit string, kinds []kind, got samples) []figure {
-	ours := alone(metric, unit, got[kinds[0].name])
-	if len(kinds) == 1 {
-		return []figure{ours}
+// Beside sets the samples of the first name, ours, beside those of each other.
+func Beside(metric, unit string, names []string, samples map[string][]float64) []Figure {
+	ours := Alone(metric, unit, samples[names[0]])
+	if len(names) == 1 {
+		return []Figure{ours}
 	}
-	var all []figure
-	for _, k := range kinds[1:] {
+	var all []Figure
+	for _, name := range names[1:] {
 		f := ours
-		m := median(got[k.name])
-		f.Name, f.peer, f.Peer = k.name, got[k.name], &m
+		m := median(samples[name])
+		f.Name, f.peer, f.Peer = name, samples[name], &m
 		if m > 0 {
 			ratio := f.Ours / m
 			f.Ratio = &ratio
@@ -58,7 +61,8 @@ func median(of []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-func printTable(w io.Writer, all []figure) error {
+// Print prints the figures as a table, with the least and the most of their samples.
+func Print(w io.Writer, all []Figure) error {
 	fmt.Fprint(w, "Medians, with the least and the most in brackets; the ratio is ours over the peer's.\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "metric\tunit\tours\tpeer\tratio\tpeer is")
@@ -93,10 +97,10 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// addResults puts figures into a file of them, in the place of older ones of
+// Add puts figures into a file of them, in the place of older ones of
 // the same metric and peer.
-func addResults(path string, figures []figure) error {
-	var all []figure
+func Add(path string, figures []Figure) error {
+	var all []Figure
 	old, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -107,8 +111,8 @@ func addResults(path string, figures []figure) error {
 			return fmt.Errorf("read the results in %s: %w", path, err)
 		}
 	}
-	all = slices.DeleteFunc(all, func(f figure) bool {
-		return slices.ContainsFunc(figures, func(g figure) bool { return f.Metric == g.Metric && f.Name == g.Name })
+	all = slices.DeleteFunc(all, func(f Figure) bool {
+		return slices.ContainsFunc(figures, func(g Figure) bool { return f.Metric == g.Metric && f.Name == g.Name })
 	})
 	data, err := json.MarshalIndent(append(all, figures...), "", "  ")
 	if err != nil {
