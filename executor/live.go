@@ -40,10 +40,10 @@ func (e *Executor) live(ctx context.Context, p *plan.Plan, entry *store.Entry, t
 	e.mu.Lock()
 	delete(e.active, id) // first, so that whoever sees the result finds the place free
 	e.mu.Unlock()
+	report(log, p, entry.Meta, res) // first as well: whoever sees the result finds the line
 	if err := entry.Finish(res); err != nil {
 		log.Error("the result could not be recorded", "error", err)
 	}
-	report(log, p, entry.Meta, res)
 	e.sweep()
 }
 
