@@ -31,6 +31,7 @@ var allowed = map[string][]string{
 	"executor/agent":          {"firewall", "entrypoint", "executor/api"},
 	"executor/backend":        {},
 	"executor/backend/docker": {"executor/backend"},
+	"internal/probes":         {},
 	"internal/version":        {},
 }
 
