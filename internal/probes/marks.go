@@ -88,14 +88,16 @@ func findIn(name string, src []byte) ([]Test, error) {
 					continue
 				}
 				used[c] = true
-				var row string
+				rows := []string{""}
 				if group != fn.Doc {
-					if row = rowAt(fn.Body, line, line(c.Pos())); row == "" {
+					if rows = rowsAt(fn.Body, line, line(c.Pos())); rows == nil {
 						return nil, fmt.Errorf("%s:%d: the mark stands beside no row that begins with its name", name, line(c.Pos()))
 					}
 				}
 				for id := range strings.SplitSeq(ids, ",") {
-					t.Marks = append(t.Marks, Mark{strings.TrimSpace(id), row})
+					for _, row := range rows {
+						t.Marks = append(t.Marks, Mark{strings.TrimSpace(id), row})
+					}
 				}
 			}
 		}
@@ -129,28 +131,43 @@ func oracle(doc *ast.CommentGroup) string {
 	return strings.Join(words[1:], " ")
 }
 
-// rowAt returns the name of the table's row or of the subtest that begins on
-// the mark's line or, if there is none, on the line below: its first string.
-func rowAt(body *ast.BlockStmt, line func(token.Pos) int, mark int) string {
-	for _, at := range []int{mark, mark + 1} {
-		var row ast.Node
-		ast.Inspect(body, func(n ast.Node) bool {
-			if row != nil || n == nil || line(n.Pos()) > at || line(n.End()) < at {
-				return false
+// rowsAt returns the names of what a mark stands beside: of the table's row or
+// subtest that begins on its line or, if there is none, of the subtest on the line
+// below or the rows from there to the next comment or empty line.
+func rowsAt(body *ast.BlockStmt, line func(token.Pos) int, mark int) []string {
+	if names := beginning(body, line, mark, false); names != nil {
+		return names
+	}
+	return beginning(body, line, mark+1, true)
+}
+
+// beginning returns the name of the outermost row or subtest that begins on a
+// line and, if wanted, those of the rows that follow it line by line.
+func beginning(body *ast.BlockStmt, line func(token.Pos) int, at int, following bool) []string {
+	var names []string
+	ast.Inspect(body, func(n ast.Node) bool {
+		if names != nil || n == nil || line(n.Pos()) > at || line(n.End()) < at {
+			return false
+		}
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if name := firstString(n); line(n.Pos()) == at && name != "" {
+				names = []string{name}
 			}
-			switch n.(type) {
-			case *ast.CompositeLit, *ast.KeyValueExpr, *ast.CallExpr:
-				if line(n.Pos()) == at && firstString(n) != "" {
-					row = n
+		case *ast.CompositeLit:
+			next := at
+			for _, row := range n.Elts {
+				if line(row.Pos()) == next && (names == nil || following) {
+					if name := firstString(row); name != "" {
+						names = append(names, name)
+						next = line(row.End()) + 1
+					}
 				}
 			}
-			return row == nil
-		})
-		if row != nil {
-			return firstString(row)
 		}
-	}
-	return ""
+		return names == nil
+	})
+	return names
 }
 
 // firstString returns the first string literal below n.

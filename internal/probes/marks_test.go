@@ -23,6 +23,9 @@ func FuzzRows(f *testing.F) {
 		"unmarked": 2,
 		// probe: D2
 		"after its mark": 3,
+		"and one more": 4,
+
+		"not this one": 5,
 	} {
 	}
 	rows := []row{
@@ -32,6 +35,8 @@ func FuzzRows(f *testing.F) {
 			n:    2,
 		},
 	}
+	// probe: D6
+	t.Run("below", func(t *testing.T) {})
 	t.Run("a subtest", func(t *testing.T) { // probe: D5
 		f()
 	})
@@ -54,7 +59,8 @@ func TestFind(t *testing.T) {
 	want := []Test{
 		{"a/b/x_test.go", "TestWhole", "a listener that counts", []Mark{{"N1", ""}, {"N2", ""}}},
 		{"a/b/x_test.go", "FuzzRows", "the log", []Mark{
-			{"D1", "in a map"}, {"D2", "after its mark"}, {"D3", "first"}, {"D4", "second"}, {"D5", "a subtest"},
+			{"D1", "in a map"}, {"D2", "after its mark"}, {"D2", "and one more"},
+			{"D3", "first"}, {"D4", "second"}, {"D6", "below"}, {"D5", "a subtest"},
 		}},
 	}
 	if !reflect.DeepEqual(tests, want) {

@@ -9,8 +9,9 @@
 //	// oracle: what on the far side shows it, and a fooled test would not see
 //	func TestNames(t *testing.T) {
 //
-// and, where a row of its table or a subtest is the one, at the end of that
-// row's first line or alone on the line above it:
+// and, where a row of its table or a subtest is the one, at the end of its first
+// line, or alone on the line above it; there it holds for the rows that follow,
+// too, up to the next comment or empty line:
 //
 //	{"any query", dns.TypeANY}, // probe: D5
 //
