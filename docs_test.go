@@ -115,6 +115,7 @@ func TestAPIExamples(t *testing.T) {
 	same(t, "docs/api.md, examples of events", asRows(shown), constants(t, "executor/api", "EventType"))
 	decode(t, only(t, doc, "json"), new(api.Result))
 	decode(t, only(t, doc, "json capabilities"), new(api.Capabilities))
+	decode(t, only(t, doc, "json list"), new(api.ExecutionList))
 
 	var line map[string]any
 	decode(t, only(t, read(t, "docs/operating.md"), "json decision"), &line)

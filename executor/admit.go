@@ -41,7 +41,7 @@ func (e *Executor) Submit(ctx context.Context, req api.Request, key string) (*st
 		return nil, problem
 	}
 	meta.ID, meta.Accepted = newID(arrived), arrived
-	meta.Request = e.withoutSecrets(req)
+	meta.Request, meta.Agent, meta.Policy = e.withoutSecrets(req), p.Adapter.Name(), p.Policy
 	timings := unreached()
 	timings.Policy = time.Since(arrived).Milliseconds()
 	return e.admit(p, meta, timings)
