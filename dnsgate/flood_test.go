@@ -18,6 +18,10 @@ import (
 
 // A client from outside the prefix gets nothing and is recorded, and its flood
 // costs the cell's own clients nothing.
+//
+// probe: X1
+// oracle: what the stranger reads from its sockets, the record of it, and the answer
+// that the cell's own client gets
 func TestForeignClient(t *testing.T) {
 	g := serve(t, Server{Policy: policy(t, "open"), Prefix: netip.MustParsePrefix("127.9.9.0/28"), Rate: 1, Burst: 2})
 	msg := pack(t, question("allowed.example.", dns.TypeA))
@@ -72,6 +76,10 @@ func TestForeignClient(t *testing.T) {
 }
 
 // A flood is limited and counted; another cell does not notice.
+//
+// probe: D20
+// oracle: the counts of answered and dropped queries in the records, and the answer
+// that another cell gets meanwhile
 func TestFlood(t *testing.T) {
 	const burst, sent = 20, 500
 	g := serve(t, Server{Policy: policy(t, "strict"), Rate: 0.001, Burst: burst})

@@ -135,7 +135,7 @@ func TestWrite(t *testing.T) {
 	}
 	for _, line := range []string{
 		"## A. First",
-		`| A1 | a\|b | m | [b.TestWhole](../a/b/x_test.go), [compose.TestRows](../compose/y_test.go) (one; t\*o) |`,
+		`| A1 | a\|b | m | [b.TestWhole](../a/b/x_test.go), [compose.TestRows](../compose/y_test.go) (` + "`one`, `t*o`) |",
 		"| A2 | t | m | residual: [threat-model.md](threat-model.md#what-stays-this) |",
 		"| A3 | t | m | not yet |",
 		"| [b.TestWhole](../a/b/x_test.go) | package | A1 | counts |",

@@ -70,14 +70,14 @@ func made(p Probe, tests []Test) string {
 			case m.Row == "":
 				whole = true
 			default:
-				rows = append(rows, m.Row)
+				rows = append(rows, "`"+strings.ReplaceAll(m.Row, "|", `\|`)+"`")
 			}
 		}
 		switch {
 		case whole:
 			list = append(list, linkTo(t))
 		case rows != nil:
-			list = append(list, linkTo(t)+" ("+cell(strings.Join(rows, "; "))+")")
+			list = append(list, linkTo(t)+" ("+strings.Join(rows, ", ")+")")
 		}
 	}
 	if p.Residual != "" {
