@@ -8,6 +8,12 @@ import (
 // everything allows what can be allowed: the floor and the resolvers hold even so.
 const everything = "version: 1\npolicies:\n  p: {allow: any}\n"
 
+// TestFloorNames tries the names that lead to hosts, metadata services and local
+// networks.
+//
+// probe: D18
+// oracle: the decision on each name under a policy that allows any, beside ordinary
+// names
 func TestFloorNames(t *testing.T) {
 	p := mustPolicy(t, everything, "p")
 	rows := strings.Fields(`metadata metadata.google.internal metadata.goog instance-data metadata.tencentyun.com
@@ -64,6 +70,11 @@ func TestFloorRowsAreCanonical(t *testing.T) {
 	}
 }
 
+// TestResolvers tries the public DNS-over-HTTPS servers.
+//
+// probe: P6
+// oracle: the decision on each resolver under a policy that allows any, and under one
+// that lists it
 func TestResolvers(t *testing.T) {
 	anything := mustPolicy(t, everything, "p")
 	for _, h := range dohHosts {

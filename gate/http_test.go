@@ -30,6 +30,9 @@ func TestHealth(t *testing.T) {
 }
 
 // What is not a call of the API is a problem document, and changes nothing.
+//
+// probe: L12, N8
+// oracle: the problem document of each, no lease, and a good call afterwards
 func TestBadCalls(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	lease, err := json.Marshal(cellLease(1, "run-1", "strict"))
@@ -88,6 +91,10 @@ func TestBadCalls(t *testing.T) {
 
 // A reload counts for all leases, also those that run. One that fails changes
 // nothing, and health says so until one succeeds.
+//
+// probe: P2
+// oracle: what leases resolve and health says while the bad file is there, and after a
+// good one
 func TestReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "allowlist.yaml")
 	write := func(text string) {

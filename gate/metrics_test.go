@@ -96,6 +96,9 @@ func TestMetricsOfReloads(t *testing.T) {
 }
 
 // The listener answers operators, and no cell.
+//
+// probe: N8
+// oracle: what a client of a cell gets, beside one of the operator's
 func TestMetricsListener(t *testing.T) {
 	ln, err := listenMetrics(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -134,6 +137,10 @@ func TestMetricsListener(t *testing.T) {
 	}
 }
 
+// TestMetricsAddress names addresses that cells could reach.
+//
+// probe: N8
+// oracle: the settings that are refused, beside one that is taken
 func TestMetricsAddress(t *testing.T) {
 	for _, bad := range []string{":9180", "0.0.0.0:9180", "[::]:9180", "[::ffff:0.0.0.0]:9180", "224.0.0.1:9180", "localhost:9180", "127.0.0.1", "*:9180"} {
 		if s, err := ParseSettings([]string{"SALLYPORT_METRICS_LISTEN=" + bad}); err == nil {

@@ -64,6 +64,10 @@ func TestParseSettings(t *testing.T) {
 
 // An allowlist that is missing, empty or malformed: an error with file and line,
 // and nothing is open.
+//
+// probe: P1
+// oracle: the error with file and line, and the control socket, which is not there; a
+// good file starts
 func TestRunRefusesAllowlist(t *testing.T) {
 	dir := t.TempDir()
 	settings := Settings{
@@ -121,6 +125,10 @@ func TestRunRefusesAllowlist(t *testing.T) {
 	}
 }
 
+// TestListenControl finds all sorts of things in the socket's place.
+//
+// probe: N8
+// oracle: the mode of the socket's file, and files of others that stay as they were
 func TestListenControl(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
 	open := func(t *testing.T) net.Listener {

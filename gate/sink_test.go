@@ -105,6 +105,9 @@ func TestOpenSinkRefuses(t *testing.T) {
 
 // A disk that is full in the middle of a line: the half is taken back, and the
 // line is written when there is room.
+//
+// probe: L6
+// oracle: the file, read line by line
 func TestSinkHalfLine(t *testing.T) {
 	signal.Ignore(unix.SIGXFSZ)
 	defer signal.Reset(unix.SIGXFSZ)
@@ -177,6 +180,10 @@ func TestSinkPendingIsBounded(t *testing.T) {
 
 // A full disk denies rather than forgets: names, connections and requests, with
 // a reason, until there is room; nothing that was allowed is missing then.
+//
+// probe: L6
+// oracle: a real full device: names and tunnels refused with their reason in the
+// receipt, and the file afterwards, from which nothing allowed is missing
 func TestFullDiskDenies(t *testing.T) {
 	dir := t.TempDir()
 	link, file := filepath.Join(dir, "current"), filepath.Join(dir, "decisions.ndjson")
