@@ -122,6 +122,18 @@ func (s stack) script(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
+// compose runs Docker Compose on this stack.
+func (s stack) compose(t *testing.T, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", `. scripts/demo-env.sh && . scripts/env.sh && compose "$@"`, "bash"}, args...)...)
+	cmd.Dir, cmd.Env = "..", s.env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("compose %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
 // leftovers lists what the engine holds of this stack.
 func (s stack) leftovers() string {
 	var all []string

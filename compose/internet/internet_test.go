@@ -104,7 +104,7 @@ func start(t *testing.T, h *hits) (*httptest.Server, *http.Client, string) {
 		t.Fatal(err)
 	}
 	srv := httptest.NewUnstartedServer(h.count("https", sites))
-	srv.TLS = id.config(h)
+	srv.TLS, srv.EnableHTTP2 = id.config(h), true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -152,6 +152,11 @@ func TestSites(t *testing.T) {
 		{"https://deb.example/Release", 200, "Packages"},
 		{"https://deb.example/InRelease", 404, ""},
 		{"https://git.docs.example/hello.git/HEAD", 200, "refs/heads/main"},
+		{"https://npm.docs.example/hello-sallyport", 200, "integrity"},
+		{"https://npm.docs.example/hello-sallyport/-/hello-sallyport-1.0.0.tgz", 200, "\x1f\x8b"},
+		{"https://pypi.docs.example/simple/hello-sallyport/", 200, "sha256="},
+		{"https://pypi.docs.example/files/hello_sallyport-1.0-py3-none-any.whl", 200, "PK"},
+		{"https://docs.example/tls", 200, "TLS 1.3 X25519MLKEM768 HTTP/1.1"},
 	} {
 		status, body := get(t, client, c.url)
 		if status != c.status || !strings.Contains(body, c.want) {

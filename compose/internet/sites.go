@@ -29,6 +29,14 @@ func newSites(ctx context.Context, dir string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	npm, err := newNpmSite(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	pypi, err := newPyPISite(time.Now())
+	if err != nil {
+		return nil, err
+	}
 	provider := &anthropic.Server{
 		Keys: []string{demoKey}, Models: anthropic.Models,
 		Script: anthropic.Demo("docs.example", "refused.example"),
@@ -38,6 +46,10 @@ func newSites(ctx context.Context, dir string) (http.Handler, error) {
 		"docs.example":      docsSite(),
 		"git.docs.example":  git,
 		"deb.example":       apt,
+		"npm.docs.example":  npm,
+		"pypi.docs.example": pypi,
+		"grpc.docs.example": newGRPCSite(),
+		"ws.docs.example":   http.HandlerFunc(webSocket),
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if site, ok := sites[hostOf(r)]; ok {
@@ -78,6 +90,11 @@ func docsSite() http.Handler {
 		fmt.Fprintln(w, n)
 	})
 	mux.HandleFunc("GET /drip", drip)
+	mux.HandleFunc("GET /tls", tlsPage)
+	var s stage
+	mux.HandleFunc("GET /events", s.events)
+	mux.HandleFunc("GET /poll", s.poll)
+	mux.HandleFunc("POST /go", s.goOn)
 	return mux
 }
 
