@@ -115,6 +115,15 @@ func (s Settings) resolver() (*sniproxy.DNSResolver, error) {
 	return r, nil
 }
 
+// ResolverNames are the DNS servers of the settings, as they may be written there.
+func (s Settings) ResolverNames() []string {
+	var names []string
+	for _, d := range s.Resolvers {
+		names = append(names, sniproxy.DNSServer(d).String())
+	}
+	return names
+}
+
 // A dnsServer is a DNS server in the settings.
 type dnsServer sniproxy.DNSServer
 

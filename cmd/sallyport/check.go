@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +20,9 @@ func (a *app) checkCommand() *cobra.Command {
 		Long: `Check reads an allowlist as the gate does. It prints every fault with its line and
 what would be right, and exits 1; or the policies with their digests. Warnings are
 about what is legal and probably not meant, such as an entry that another one
-covers; with --strict they are faults.`,
+covers, or a budget that nothing reaches; with --strict they are faults. The gate's
+settings in the environment, as they stand there for "make up", are checked, too: that
+they have the proxies which "via:" names.`,
 		Args: atMost(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := a.allowlist("")
@@ -37,11 +40,18 @@ covers; with --strict they are faults.`,
 			if len(warnings) > 0 && strict {
 				return &exitError{code: exitFailed}
 			}
+			needs, err := a.missingProxies(path, policies)
+			if err != nil {
+				return err
+			}
 			for _, name := range policies.Names() {
 				p, _ := policies.Policy(name)
 				fmt.Fprintf(a.stdout, "policy %s %s\n", name, p.Digest())
 			}
 			fmt.Fprintf(a.stdout, "%s is right: %s\n", safe(path), policies.Digest())
+			if len(needs) > 0 {
+				fmt.Fprintf(a.stdout, "It needs the gate to have in %s: %s\n", proxiesVariable, strings.Join(needs, ", "))
+			}
 			return nil
 		},
 	}
