@@ -8,13 +8,17 @@ import (
 	"sallyport/firewall"
 )
 
-// Never says why no entry can allow n: it is a name of the floor.
+// Never says why no entry can allow n: it is a name of the floor, or a suffix of a
+// registry, which the file cannot hold.
 func Never(n firewall.Name) (why string, never bool) {
 	if n.IsZero() {
 		return "is no host name, and an entry names hosts only", true
 	}
 	if rule, bad := n.OnFloor(); bad {
 		return "can never be allowed: " + rule + " is for metadata services and internal names", true
+	}
+	if suffix, icann := publicsuffix.PublicSuffix(n.String()); icann && suffix == n.String() {
+		return "is a public suffix, which no entry can name", true
 	}
 	return "", false
 }
