@@ -48,6 +48,9 @@ func TestNames(t *testing.T) {
 		{"eviltree.example.", "eviltree.example", none, open},
 		{"tree.example.evil.example.", "tree.example.evil.example", none, open},
 		{"example.com.", "example.com", none, open},
+		// probe: X9
+		{"xn--llowed-2nf.example.", "xn--llowed-2nf.example", none, open}, // begins in Cyrillic
+		{"xn--tre-sdd.example.", "xn--tre-sdd.example", none, open},
 
 		// probe: D18
 		{"metadata.google.internal.", "metadata.google.internal", floor, floor},

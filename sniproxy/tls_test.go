@@ -174,6 +174,8 @@ func TestTunnelRefusesHello(t *testing.T) {
 		{"unlisted", name("evil.example"), firewall.ReasonNotListed, alertAccessDenied, "evil.example"},
 		{"suffix trick", name("evilsite.example"), firewall.ReasonNotListed, alertAccessDenied, "evilsite.example"},
 		{"floor name", name("metadata.google.internal"), firewall.ReasonFloorName, alertAccessDenied, "metadata.google.internal"},
+		// probe: X9
+		{"look-alike in Cyrillic", name("xn--ste-jhd.example"), firewall.ReasonNotListed, alertAccessDenied, "xn--ste-jhd.example"},
 		// probe: S6
 		{"two names", record(message(sniExt(sniEntry(0, "site.example"), sniEntry(0, "evil.example")))), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"two extensions", record(message(good, sni("evil.example"))), firewall.ReasonBadHello, alertDecodeError, ""},
