@@ -215,3 +215,44 @@ func TestMakeTargets(t *testing.T) {
 		t.Errorf("only %d targets were found", found)
 	}
 }
+
+var (
+	metricRow  = regexp.MustCompile("(?m)^\\| `(sallyport_[a-z_]+)` \\|")
+	metricName = regexp.MustCompile(`sallyport_[a-z_]+`)
+	suffixed   = regexp.MustCompile(`_(bucket|count|sum)$`)
+)
+
+// TestDashboard wants that docs/grafana-dashboard.json asks for every metric that
+// docs/operating.md tells of, which the daemons' own tests hold to what there is,
+// and for no other.
+func TestDashboard(t *testing.T) {
+	told := map[string]bool{}
+	for _, m := range metricRow.FindAllStringSubmatch(read(t, "docs/operating.md"), -1) {
+		told[m[1]] = true
+	}
+	var dashboard struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	if err := json.Unmarshal([]byte(read(t, "docs/grafana-dashboard.json")), &dashboard); err != nil || len(dashboard.Panels) < 8 || len(told) < 8 {
+		t.Fatalf("%d panels and %d metrics, %v", len(dashboard.Panels), len(told), err)
+	}
+	shown := map[string]bool{}
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			for _, name := range metricName.FindAllString(target.Expr, -1) {
+				if !told[name] {
+					name = suffixed.ReplaceAllString(name, "")
+				}
+				shown[name] = true
+				if !told[name] {
+					t.Errorf("the dashboard asks for %s", name)
+				}
+			}
+		}
+	}
+	for name := range told {
+		if !shown[name] {
+			t.Errorf("the dashboard does not show %s", name)
+		}
+	}
+}

@@ -27,6 +27,14 @@ const healthTimeout = 5 * time.Second
 // key that was used before it returns the execution of that time, provided that
 // the request is the same. Nothing has been started when it returns a problem.
 func (e *Executor) Submit(ctx context.Context, req api.Request, key string) (*store.Entry, *api.Problem) {
+	entry, problem := e.submit(ctx, req, key)
+	if problem != nil {
+		e.metrics.refused.WithLabelValues(string(problem.Code)).Inc()
+	}
+	return entry, problem
+}
+
+func (e *Executor) submit(ctx context.Context, req api.Request, key string) (*store.Entry, *api.Problem) {
 	arrived := time.Now()
 	meta := store.Meta{Key: key, Body: digest(req)}
 	if entry, problem := e.known(meta); entry != nil || problem != nil {
