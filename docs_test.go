@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
+
 	"sallyport/executor/api"
 	"sallyport/firewall"
 )
@@ -45,6 +47,43 @@ func TestSettingsAreDocumented(t *testing.T) {
 		for _, name := range variable.FindAllString(read(t, path), -1) {
 			if !known[name] {
 				t.Errorf("%s names %s, which nothing reads", path, name)
+			}
+		}
+	}
+}
+
+// TestStackPassesSettings wants that compose.yaml passes on each documented setting
+// of gate and executor, by its name and so with the code's own default, but for
+// those that docs/operating.md says the stack sets itself.
+func TestStackPassesSettings(t *testing.T) {
+	var stack struct {
+		Services map[string]struct {
+			Environment map[string]*string `yaml:"environment"`
+		} `yaml:"services"`
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "compose/compose.yaml")), &stack); err != nil {
+		t.Fatal(err)
+	}
+	doc := read(t, "docs/operating.md")
+	_, own, _ := strings.Cut(section(t, doc, "Settings of the stack"), "These it sets itself")
+	own, _, _ = strings.Cut(own, "An empty value")
+	ours := variable.FindAllString(own, -1)
+	if len(ours) < 5 {
+		t.Fatalf("the stack sets only %v itself", ours)
+	}
+	for service, heading := range map[string]string{"gate": "Settings of the gate", "executor": "Settings of the executor"} {
+		rows := table(t, section(t, doc, heading))
+		environment := stack.Services[service].Environment
+		for name := range rows {
+			value, named := environment[name]
+			passed := named && (value == nil || strings.Contains(*value, "${"+name))
+			if passed == slices.Contains(ours, name) {
+				t.Errorf("%s: compose.yaml passes it on to the %s: %t; the stack sets it itself: %t", name, service, passed, slices.Contains(ours, name))
+			}
+		}
+		for name := range environment {
+			if _, known := rows[name]; !known && strings.HasPrefix(name, "SALLYPORT_") {
+				t.Errorf("compose.yaml sets %s for the %s, which has no such setting", name, service)
 			}
 		}
 	}

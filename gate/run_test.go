@@ -43,6 +43,11 @@ func TestParseSettings(t *testing.T) {
 	if err != nil || s.Allowlist != "/a" || s.ControlSocket != "/b" || len(s.Resolvers) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
+	empty, err := ParseSettings([]string{"SALLYPORT_CACHE_NAMES=", "SALLYPORT_RESOLVERS=", "SALLYPORT_METRICS_LISTEN=", "SALLYPORT_DECISION_LOG_SIZE=", "SALLYPORT_ALLOWLIST="})
+	defaults, _ := ParseSettings(nil)
+	if err != nil || fmt.Sprint(empty) != fmt.Sprint(defaults) {
+		t.Errorf("variables without a value give %+v, %v", empty, err)
+	}
 	for _, bad := range []string{"dns.example", "192.0.2.1:", "192.0.2.1:0", "192.0.2.1:x", "192.0.2.300", "192.0.2.1,,192.0.2.2",
 		"https://192.0.2.1", "tls://dns.example", "tls://192.0.2.1#", "tls://192.0.2.1#a b", "192.0.2.1#dns.example", "tcp://192.0.2.1:0"} {
 		if s, err := ParseSettings([]string{"SALLYPORT_RESOLVERS=" + bad}); err == nil {

@@ -3,6 +3,7 @@ package gate
 import (
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -59,7 +60,9 @@ type Settings struct {
 // ParseSettings reads the settings from an environment in the form of os.Environ.
 func ParseSettings(environ []string) (Settings, error) {
 	var s Settings
-	err := env.ParseWithOptions(&s, env.Options{Prefix: envPrefix, Environment: env.ToMap(environ)})
+	variables := env.ToMap(environ)
+	maps.DeleteFunc(variables, func(_, value string) bool { return value == "" }) // as a Compose file may pass on what is not set
+	err := env.ParseWithOptions(&s, env.Options{Prefix: envPrefix, Environment: variables})
 	if err != nil {
 		return Settings{}, fmt.Errorf("settings: %w", err)
 	}
