@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -43,6 +44,9 @@ func (e *Executor) submit(ctx context.Context, req api.Request, key string) (*st
 	health, problem := e.gateHealth(ctx)
 	if problem != nil {
 		return nil, problem
+	}
+	if why := denying(health); why != nil {
+		return nil, unavailable(api.CodeGateUnavailable, why.Error())
 	}
 	p, problem := e.cfg.Service.Judge(req, health.Policies)
 	if problem != nil {
@@ -90,6 +94,14 @@ func (e *Executor) gateHealth(ctx context.Context) (h control.Health, problem *a
 		return h, unavailable(api.CodeGateUnavailable, fmt.Sprintf("the gate cannot be reached: %v", err))
 	}
 	return h, nil
+}
+
+// denying says why a gate that lives would deny a run everything, or nil.
+func denying(h control.Health) error {
+	if h.Status != control.StatusDenying {
+		return nil
+	}
+	return errors.New("the gate denies everything: " + strings.Join(h.Warnings, "; "))
 }
 
 // known returns the execution that the key stands for already, if any.

@@ -201,15 +201,16 @@ func (s *server) health() control.Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.edition.Load()
-	warnings := slices.Clone(s.Warnings)
-	if s.Sink != nil && s.Sink.down.Load() {
-		warnings = append(warnings, "decisions cannot be written to "+s.Sink.path+": everything is denied until they can")
+	status, warnings := control.StatusOK, slices.Clone(s.Warnings)
+	if s.Sink != nil && !s.Sink.Ready() { // which tries again, be there no traffic
+		status = control.StatusDenying
+		warnings = slices.Insert(warnings, 0, "decisions cannot be written to "+s.Sink.path+": everything is denied until they can")
 	}
 	for _, w := range e.Warnings() {
 		warnings = append(warnings, w.Error())
 	}
 	return control.Health{
-		Status: "ok", Instance: s.instance, Digest: e.Digest(), Policies: e.Names(), Generation: e.generation,
+		Status: status, Instance: s.instance, Digest: e.Digest(), Policies: e.Names(), Generation: e.generation,
 		Allowlist: s.allowlist(e), Cells: len(s.leases), Version: s.Version, Warnings: warnings,
 	}
 }

@@ -230,7 +230,7 @@ func TestFullDiskDenies(t *testing.T) {
 		return err == nil && count(cell.Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonListed) == 1
 	})
 	refused()
-	if h, err := g.Health(t.Context()); err != nil || !strings.Contains(strings.Join(h.Warnings, " "), "cannot be written") {
+	if h, err := g.Health(t.Context()); err != nil || h.Status != control.StatusDenying || !strings.Contains(h.Warnings[0], "cannot be written") {
 		t.Errorf("health %+v, %v", h, err)
 	}
 	if _, body, _ := g.request(t, http.MethodGet, "/metrics", ""); strings.Contains(body, "\nsallyport_log_sink_errors_total 0\n") {
@@ -238,7 +238,7 @@ func TestFullDiskDenies(t *testing.T) {
 	}
 
 	point(file)
-	g.eventually(t, "names again", func(control.Health) bool { return sink.Ready() })
+	g.eventually(t, "names again", func(h control.Health) bool { return h.Status == control.StatusOK })
 	g.wantResolved(t, 1, "last.site.example.")
 	cell := g.release(t, "cell-1")
 	for _, kind := range []firewall.Kind{firewall.KindDNS, firewall.KindTLS} {
