@@ -6,9 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
@@ -125,21 +123,4 @@ func TestFlood(t *testing.T) {
 	if lines > 20 {
 		t.Errorf("%d lines about one flood", lines)
 	}
-}
-
-// A tally makes the first record at once, one a second from then on, and loses none.
-func TestTally(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var details []string
-		tl := &tally{reason: firewall.ReasonLimit, what: "dropped", record: func(r firewall.Record) { details = append(details, r.Detail) }}
-		for range 25 {
-			tl.add(netip.AddrPort{})
-			time.Sleep(100 * time.Millisecond)
-		}
-		tl.flush()
-		tl.flush()
-		if got, want := strings.Join(details, "; "), "1 dropped; 10 dropped; 10 dropped; 4 dropped"; got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	})
 }

@@ -214,7 +214,7 @@ func pipeCell(t *testing.T, s Server) (client net.Conn, records func() []firewal
 		c.serveConn(context.Background(), server, netip.MustParseAddrPort("127.0.0.1:1"))
 		took = time.Since(start)
 	}()
-	return client, func() []firewall.Record { c.flush(); return rs }, func() time.Duration { <-done; return took }
+	return client, func() []firewall.Record { c.endTallies(); return rs }, func() time.Duration { <-done; return took }
 }
 
 // A client that sends nothing is cut after Idle, without a record: it owes nothing.

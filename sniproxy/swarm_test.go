@@ -74,7 +74,11 @@ func TestTunnelSwarm(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		records = c.records
-		return int64(len(c.records))+c.server.open.Load() == clients
+		away := int64(0)
+		for _, r := range records {
+			away += max(r.Count, 1)
+		}
+		return away+c.server.open.Load() == clients
 	})
 	quiet.open(far)
 
