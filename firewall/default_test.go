@@ -60,7 +60,7 @@ func TestDefaultAllowlist(t *testing.T) {
 			}
 		}
 	}
-	if got := len(strict.nodes) - len(dohHosts); got != listed {
+	if got := len(strict.nodes) - len(resolvers); got != listed {
 		t.Errorf("strict names %d hosts, want %d", got, listed)
 	}
 	// User-content suffixes and public resolvers are in neither.

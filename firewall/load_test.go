@@ -225,7 +225,7 @@ func FuzzParse(f *testing.F) {
 			if d := p.Decide(meta, 443); d.Allowed() || d.Reason != ReasonFloorName {
 				t.Fatalf("policy %q: %+v", name, d)
 			}
-			if !p.Any() && len(p.nodes) == len(dohHosts) && !dohOnly(p) {
+			if !p.Any() && len(p.nodes) == len(resolvers) && !dohOnly(p) {
 				t.Fatalf("policy %q is empty", name)
 			}
 		}
@@ -234,8 +234,8 @@ func FuzzParse(f *testing.F) {
 
 // dohOnly reports whether p allows something of the resolvers.
 func dohOnly(p *Policy) bool {
-	for _, h := range dohHosts {
-		if nd := p.nodes[h]; len(nd.exact)+len(nd.tree) > 0 {
+	for _, r := range resolvers {
+		if nd := p.nodes[r.host]; len(nd.exact)+len(nd.tree) > 0 {
 			return true
 		}
 	}
