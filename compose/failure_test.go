@@ -18,7 +18,7 @@ func ready(t *testing.T) {
 	t.Helper()
 	deadline := time.Now().Add(90 * time.Second)
 	for {
-		resp, err := http.Get("http://127.0.0.1:" + stackPort + "/readyz")
+		resp, err := st.web.Get("http://127.0.0.1:" + stackPort + "/readyz")
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {

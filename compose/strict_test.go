@@ -68,10 +68,11 @@ func lines(out string) map[string]string {
 }
 
 // hostListeners opens listeners on all addresses of this machine and counts what
-// reaches them. The tests run on the engine's host.
-func hostListeners(t *testing.T) (tcpPort, udpPort int, reached func() string) {
+// reaches them. The tests run on the engine's host. Where no TCP port is given, it
+// takes a free one.
+func hostListeners(t *testing.T, port int) (tcpPort, udpPort int, reached func() string) {
 	t.Helper()
-	ln, err := net.Listen("tcp4", "0.0.0.0:0")
+	ln, err := net.Listen("tcp4", fmt.Sprintf("0.0.0.0:%d", port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func hostAddresses(t *testing.T) (all []string) {
 // oracle: listeners on all addresses of the host, which an ordinary container reaches
 // on each
 func TestStrictSandboxDoesNotReachTheHost(t *testing.T) {
-	tcpPort, udpPort, reached := hostListeners(t)
+	tcpPort, udpPort, reached := hostListeners(t, 0)
 	addrs := hostAddresses(t)
 
 	// The control: an ordinary container does reach them.

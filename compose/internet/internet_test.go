@@ -75,6 +75,9 @@ func TestResolver(t *testing.T) {
 		{"rebind.example.", dns.TypeA, dns.RcodeSuccess, []string{"172.31.250.10"}},
 		{"rebind.example.", dns.TypeA, dns.RcodeSuccess, []string{"11.22.33.10"}},
 		{"nowhere.example.", dns.TypeA, dns.RcodeNameError, nil},
+		{"10-1-2-3.addr.example.", dns.TypeA, dns.RcodeSuccess, []string{"10.1.2.3"}},
+		{"10-1-2-3.addr.docs.example.", dns.TypeAAAA, dns.RcodeSuccess, nil},
+		{"10-1-2.addr.example.", dns.TypeA, dns.RcodeNameError, nil},
 	} {
 		rcode, data := ask(t, pc.LocalAddr().String(), c.name, c.qtype)
 		if rcode != c.rcode || !slices.Equal(data, c.want) {
