@@ -54,8 +54,9 @@ type Daemon struct {
 	Watch func(ctx context.Context, reload func())
 	// Resolver finds the addresses of allowed names. Required.
 	Resolver sniproxy.Resolver
-	// Proxies are those that entries of the allowlist may name.
-	Proxies map[string]sniproxy.Proxy
+	// Proxy finds the proxies that entries of the allowlist may name; if nil, there
+	// are none.
+	Proxy func(name string) (sniproxy.Proxy, bool)
 	// Cache is the size of the resolver cache of each cell, where the Resolver is a
 	// sniproxy.Lookuper, too; the zero value is none.
 	Cache CacheSize

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/firewall"
 	"sallyport/sniproxy"
 )
 
@@ -71,20 +70,4 @@ func (s Settings) proxies() (map[string]sniproxy.Proxy, error) {
 		}
 	}
 	return proxies, nil
-}
-
-// withProxies is load for policies that name none but these proxies.
-func withProxies(load func() (*firewall.Policies, error), proxies map[string]sniproxy.Proxy) func() (*firewall.Policies, error) {
-	return func() (*firewall.Policies, error) {
-		ps, err := load()
-		if err != nil {
-			return nil, err
-		}
-		for _, via := range ps.Vias() {
-			if _, ok := proxies[via]; !ok {
-				return nil, fmt.Errorf("the allowlist has \"via: %s\", and SALLYPORT_PROXIES has no proxy of that name", via)
-			}
-		}
-		return ps, nil
-	}
 }

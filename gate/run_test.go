@@ -61,7 +61,7 @@ func TestParseSettings(t *testing.T) {
 	}
 	for _, ca := range []string{filepath.Join(t.TempDir(), "absent.pem"), os.DevNull} {
 		s := Settings{Resolvers: []dnsServer{dnsServer(sniproxy.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))}, ResolverCA: ca}
-		if _, err := s.resolver(); err == nil {
+		if _, err := s.authorities(); err == nil {
 			t.Errorf("authorities from %s", ca)
 		}
 	}

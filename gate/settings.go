@@ -105,17 +105,24 @@ func (s Settings) resolver() (*sniproxy.DNSResolver, error) {
 	for _, d := range s.Resolvers {
 		r.Servers = append(r.Servers, sniproxy.DNSServer(d))
 	}
-	if s.ResolverCA != "" {
-		pem, err := os.ReadFile(s.ResolverCA)
-		if err != nil {
-			return nil, fmt.Errorf("the resolvers' authorities: %w", err)
-		}
-		r.Roots = x509.NewCertPool()
-		if !r.Roots.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("the resolvers' authorities: %s holds no certificate", s.ResolverCA)
-		}
-	}
 	return r, nil
+}
+
+// authorities are those of DNS servers over TLS, read from their file now; nil for
+// the public ones.
+func (s Settings) authorities() (*x509.CertPool, error) {
+	if s.ResolverCA == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(s.ResolverCA)
+	if err != nil {
+		return nil, fmt.Errorf("the resolvers' authorities: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("the resolvers' authorities: %s holds no certificate", s.ResolverCA)
+	}
+	return roots, nil
 }
 
 // ResolverNames are the DNS servers of the settings, as they may be written there.

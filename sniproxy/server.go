@@ -84,9 +84,9 @@ type Server struct {
 	// with TCP keep-alive. An own one should set keep-alive too: it is what ends
 	// a tunnel whose peer has vanished.
 	Dial func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error)
-	// Proxies are those that decisions may name, by their names; a host that is to
-	// be reached by way of another one is not reached.
-	Proxies map[string]Proxy
+	// Proxy finds the proxy that a decision names; a host that is to be reached by
+	// way of one that it does not find is not reached. If nil, it finds none.
+	Proxy func(name string) (Proxy, bool)
 	// Record gets one decision for each TLS connection and HTTP request, without
 	// the fields Run, Cell, Policy and Digest; connections that are not let in, for
 	// their number or for where they come from, are tallied (firewall.Tally). It is called from many goroutines.
