@@ -33,6 +33,7 @@ var allowed = map[string][]string{
 	"executor/backend/docker": {"executor/backend"},
 	"internal/probes":         {},
 	"internal/version":        {},
+	"internal/wallclock":      {},
 }
 
 func TestImportDirection(t *testing.T) {
