@@ -1,6 +1,6 @@
 package probes
 
-var policies = Group{Letter: "P", Title: "The policy", Later: true, Probes: []Probe{
+var policies = Group{Letter: "P", Title: "The policy", Probes: []Probe{
 	{ID: "P1",
 		Tried: "start the gate with no allowlist, an empty or a malformed one",
 		Must:  "it does not start, and nothing is open"},
@@ -27,7 +27,7 @@ var policies = Group{Letter: "P", Title: "The policy", Later: true, Probes: []Pr
 		Must:  "the same verdict"},
 }}
 
-var lifecycle = Group{Letter: "L", Title: "Lives and deaths", Later: true, Probes: []Probe{
+var lifecycle = Group{Letter: "L", Title: "Lives and deaths", Probes: []Probe{
 	{ID: "L1",
 		Tried: "kill the executor in mid-run",
 		Must:  "its next start removes what was left, and the run is reported as lost"},
@@ -64,7 +64,7 @@ var lifecycle = Group{Letter: "L", Title: "Lives and deaths", Later: true, Probe
 }}
 
 // others are probes of our own, beside those that the field knows.
-var others = Group{Letter: "X", Title: "More", Later: true, Probes: []Probe{
+var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X1",
 		Tried: "a client whose address is not of the cell",
 		Must:  "not served"},
