@@ -109,6 +109,7 @@ type Server struct {
 	held atomic.Int64 // bytes that hellos and heads hold now; see reserve
 
 	flows flows
+	own   ownAddresses
 }
 
 // ServeTLS tunnels the connections that ln accepts to port 443 of the host that
