@@ -103,6 +103,8 @@ type Server struct {
 	// further ones are closed. 0 means 512.
 	MaxConns int
 
+	bodyIdle time.Duration // 0 is defaultBodyIdle; the tests have no minute
+
 	metered sync.Once // fills in Meter; see meter
 
 	open atomic.Int64 // connections now
