@@ -3,6 +3,7 @@ package sniproxy
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -177,6 +178,10 @@ func TestForwardClientGone(t *testing.T) {
 
 // What an upstream does wrong is told to the client, as a cut where the response
 // has begun.
+//
+// probe: X12
+// oracle: the answer that the client gets, which never seems whole where it is not, and
+// the record
 func TestForwardBadUpstream(t *testing.T) {
 	const cut = -1
 	tests := []struct {
@@ -224,6 +229,35 @@ func TestForwardBadUpstream(t *testing.T) {
 				t.Errorf("record %+v", r)
 			}
 		})
+	}
+}
+
+// What an upstream sends beyond its response is not taken for the response to the
+// next request, be that for the same host or for another one.
+//
+// probe: X12
+// oracle: the connections that reach the far side, and the answers that the client gets
+func TestForwardExtraResponse(t *testing.T) {
+	noLeak(t)
+	c, k := exchangeCell(t)
+	conn := dialTCP(t, c.http)
+	br := bufio.NewReader(conn)
+	for i, host := range []string{"site.example", "site.example", "other.example", "site.example"} {
+		send(t, conn, []byte("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
+		up := k.next(t) // a connection of its own each time
+		req, err := http.ReadRequest(bufio.NewReader(up))
+		if err != nil || req.Host != host {
+			t.Fatalf("%+v, %v", req, err)
+		}
+		answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d", i)
+		send(t, up, []byte(answer+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"))
+		resp, err := http.ReadResponse(br, nil)
+		if got := bodyOf(t, resp, err); got != fmt.Sprint(i) {
+			t.Errorf("request %d was answered with %q", i, got)
+		}
+		if r := c.last(i + 1); r.Verdict != firewall.Allow || r.Host != host {
+			t.Errorf("record %+v", r)
+		}
 	}
 }
 

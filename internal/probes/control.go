@@ -98,4 +98,7 @@ var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X11",
 		Tried: "use the gate's DNS server to make small packets into large ones",
 		Must:  "a reply is at most a record longer than the query, and never over what the query says it takes"},
+	{ID: "X12",
+		Tried: "a listed server that answers with garbage, without end, with less than it says, or twice",
+		Must:  "the client is told or cut; no answer is taken for that of another request"},
 }}
