@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http/httptest"
 	"net/netip"
@@ -20,6 +21,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/gate/control"
+	"sallyport/internal/output"
 	"sallyport/sniproxy"
 )
 
@@ -47,7 +49,7 @@ type testGate struct {
 	*control.Client
 	daemon *Daemon
 	server *server // its state
-	log    *lockedBuffer
+	log    *output.Buffer
 	stop   func() // ends it as SIGTERM does and waits
 }
 
@@ -64,7 +66,7 @@ func cellLease(n byte, run, policy string) control.Lease {
 // 10.0.0.1, cells.example into the range of the cells, and all dials to up.
 func start(t testing.TB, up string, change func(*Daemon)) *testGate {
 	t.Helper()
-	g := &testGate{log: &lockedBuffer{}}
+	g := &testGate{log: &output.Buffer{}}
 	g.daemon = &Daemon{
 		Policies: parsePolicies(t, allowlist), Resolver: testResolver(t), Version: "v0.0.0-test",
 		Log: slog.New(slog.NewJSONHandler(g.log, nil)), Decisions: g.log, ports: freePorts(t),
@@ -128,17 +130,20 @@ func testResolver(t testing.TB) sniproxy.Resolver {
 	return &sniproxy.DNSResolver{Servers: []sniproxy.DNSServer{sniproxy.UDPServer(netip.MustParseAddrPort(pc.LocalAddr().String()))}}
 }
 
-// freePorts are three ports that nobody uses on the loopback interface.
-func freePorts(t testing.TB) ports {
+// freePorts are three ports that nobody uses at any address. They lie below those that
+// the kernel gives to others (ip_local_port_range), who would take them meanwhile.
+func freePorts(t *testing.T) ports {
 	t.Helper()
 	var p [3]uint16
-	for i := range p {
-		ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	for i := 0; i < len(p); {
+		port := uint16(20_000 + rand.IntN(12_000))
+		ln, err := net.Listen("tcp4", netip.AddrPortFrom(netip.IPv4Unspecified(), port).String())
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		defer ln.Close()
-		p[i] = netip.MustParseAddrPort(ln.Addr().String()).Port()
+		p[i] = port
+		i++
 	}
 	return ports{dns: p[0], tls: p[1], http: p[2]}
 }
@@ -291,19 +296,3 @@ func count(r firewall.Receipt, kind firewall.Kind, host string, reason firewall.
 	return 0
 }
 
-type lockedBuffer struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}

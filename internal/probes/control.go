@@ -101,4 +101,10 @@ var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X12",
 		Tried: "a listed server that answers with garbage, without end, with less than it says, or twice",
 		Must:  "the client is told or cut; no answer is taken for that of another request"},
+	{ID: "X13",
+		Tried: "find out, by how long a look-up takes, which names other runs have looked up",
+		Must:  "each lease has a cache of its own"},
+	{ID: "X14", Residual: residuals,
+		Tried: "name another site in the second hello, which a server may ask for",
+		Must:  "not seen: the listed server is the one that is spoken to"},
 }}
