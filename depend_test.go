@@ -32,6 +32,7 @@ var allowed = map[string][]string{
 	"executor/backend":        {},
 	"executor/backend/docker": {"executor/backend"},
 	"internal/probes":         {},
+	"internal/output":         {},
 	"internal/version":        {},
 	"internal/wallclock":      {},
 }

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -132,7 +131,7 @@ func testResolver(t testing.TB) sniproxy.Resolver {
 
 // freePorts are three ports that nobody uses at any address. They lie below those that
 // the kernel gives to others (ip_local_port_range), who would take them meanwhile.
-func freePorts(t *testing.T) ports {
+func freePorts(t testing.TB) ports {
 	t.Helper()
 	var p [3]uint16
 	for i := 0; i < len(p); {
@@ -295,4 +294,3 @@ func count(r firewall.Receipt, kind firewall.Kind, host string, reason firewall.
 	}
 	return 0
 }
-
