@@ -99,10 +99,16 @@ func (s *Sink) Ready() bool {
 	return s.flush()
 }
 
-// Add writes one decision, or keeps it until it can be written.
-func (s *Sink) Add(r firewall.Record) {
+// Add writes decisions, or keeps them until they can be written.
+func (s *Sink) Add(records ...firewall.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, r := range records {
+		s.add(r)
+	}
+}
+
+func (s *Sink) add(r firewall.Record) {
 	if s.down.Load() && r.Reason == firewall.ReasonLog {
 		s.refused++
 		return
