@@ -127,8 +127,18 @@ func appendLine(b []byte, now time.Time, r *firewall.Record) []byte {
 // appendHead appends what is the same for all decisions of one time and cell.
 func appendHead(b []byte, now time.Time, r *firewall.Record) []byte {
 	b = now.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano)
-	b = append(b, `","level":"INFO","msg":"decision","run":`...)
-	b = appendString(b, r.Run)
+	return appendPlace(append(b, `","level":"INFO","msg":"decision"`...), r)
+}
+
+// appendRecord appends the line of r that is r as JSON.
+func appendRecord(b []byte, r *firewall.Record) []byte {
+	b = append(r.Time.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano), '"')
+	return appendRest(appendPlace(b, r), r)
+}
+
+// appendPlace appends where and by what r was decided.
+func appendPlace(b []byte, r *firewall.Record) []byte {
+	b = appendString(append(b, `,"run":`...), r.Run)
 	b = appendString(append(b, `,"cell":`...), r.Cell)
 	b = appendString(append(b, `,"policy":`...), r.Policy)
 	b = appendString(append(b, `,"digest":`...), r.Digest)

@@ -54,6 +54,8 @@ func FuzzLine(f *testing.F) {
 			return
 		}
 		sameLine(t, string(appendLine(nil, now, &r)), slogLine(t, now, r))
+		r.Time = now
+		sameRecord(t, r)
 	})
 }
 
@@ -73,11 +75,26 @@ func sameLine(t *testing.T, got, want string) {
 	}
 }
 
+// sameRecord wants that the line of r in the file of decisions says what r as JSON
+// does.
+func sameRecord(t *testing.T, r firewall.Record) {
+	t.Helper()
+	line, want, got, plain := appendRecord(nil, &r), any(nil), any(nil), []byte(nil)
+	plain, err := json.Marshal(r)
+	if err = errors.Join(err, json.Unmarshal(plain, &want), json.Unmarshal(line, &got)); err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	if !reflect.DeepEqual(got, want) || bytes.IndexByte(line, '\n') != len(line)-1 {
+		t.Errorf("got  %s\nwant %s", line, plain)
+	}
+}
+
 // A zone in an address is text like any other.
 func TestLineOfZone(t *testing.T) {
 	r := firewall.Record{Client: netip.MustParseAddrPort(`[fe80::1%a"b]:53`)}
 	now := time.Now()
 	sameLine(t, string(appendLine(nil, now, &r)), slogLine(t, now, r))
+	sameRecord(t, r)
 }
 
 // A fickle writer fails when it is told to, after a part of what it got.
