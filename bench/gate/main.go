@@ -64,6 +64,9 @@ func parse(args []string, stderr io.Writer) (*bench, error) {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 1 && args[0] == upstreamArg {
+		return farSide(ctx)
+	}
 	b, err := parse(args, stderr)
 	if err != nil {
 		return err
@@ -76,7 +79,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer os.RemoveAll(b.dir)
 	b.hello = clientHello()
-	if err := errors.Join(serveUpstream(ctx, upstreamAddr), serveNames(ctx, resolverAddr, upstreamAddr.Addr())); err != nil {
+	if err := b.startFarSide(ctx); err != nil {
 		return err
 	}
 	figures, err := b.measure(ctx)
@@ -86,12 +89,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return b.flags.Finish(stdout, about, "gate: ", figures)
 }
 
-// wantFiles is how many descriptors 10,000 tunnels and their load need.
-const wantFiles = 25_000
+// What 10,000 tunnels need of descriptors: the gate has two ends of each, and its
+// listeners. Clients and upstream are processes with bounds of their own.
+const (
+	wantFiles  = 25_000
+	otherFiles = 800
+)
 
-// raiseLimit takes as many descriptors as it may: client and upstream have two
-// ends of every tunnel, and so has the gate. It makes do with fewer tunnels
-// where they do not suffice.
+// raiseLimit takes as many descriptors as it may, for the servers as well. It
+// makes do with fewer tunnels where they do not suffice.
 func (b *bench) raiseLimit() error {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
@@ -104,8 +110,8 @@ func (b *bench) raiseLimit() error {
 			return fmt.Errorf("bound on descriptors: %w", err)
 		}
 	}
-	if most := (int(want.Cur) - 4000) / 2; b.many > most {
-		fmt.Fprintf(b.log, "bench: %d descriptors allow %d tunnels, not %d\n", want.Cur, most, b.many)
+	if most := (int(want.Cur) - otherFiles) / 2; b.many > most {
+		fmt.Fprintf(b.log, "bench: %d descriptors allow a gate %d tunnels, not %d\n", want.Cur, most, b.many)
 		b.many = most
 	}
 	return nil

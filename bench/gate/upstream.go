@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os/exec"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -22,6 +25,39 @@ const (
 	commandLen = 9
 	chunk      = 256 << 10
 )
+
+// upstreamArg has this program be the far side alone.
+const upstreamArg = "far-side"
+
+// startFarSide starts the upstream and the resolver in a process of their own, so
+// that they have descriptors of their own, and waits until they serve.
+func (b *bench) startFarSide(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", upstreamArg)
+	cmd.Stderr = b.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the far side: %w", err)
+	}
+	go func() { _ = cmd.Wait() }() // it ends with ctx, or with this process
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		c, err := net.Dial("tcp", upstreamAddr.String())
+		if err == nil {
+			return c.Close()
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the far side does not serve: %w", err)
+		}
+	}
+}
+
+// farSide is the upstream and the resolver, until ctx ends.
+func farSide(ctx context.Context) error {
+	if err := errors.Join(serveNames(ctx, resolverAddr, upstreamAddr.Addr()), serveUpstream(ctx, upstreamAddr)); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
 
 // patience bounds every single exchange of the load.
 const patience = 30 * time.Second
