@@ -17,6 +17,7 @@ import (
 // but nobody may import a command.
 var allowed = map[string][]string{
 	"firewall":                {},
+	"githubauth":              {},
 	"firewall/patch":          {"firewall"},
 	"dnsgate":                 {"firewall"},
 	"sniproxy":                {"firewall"},
