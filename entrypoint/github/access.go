@@ -53,7 +53,7 @@ type Access struct {
 	Repositories []string `json:"repositories"`
 }
 
-// Identity is who commits.
+// Identity is who commits; the zero Identity leaves that as it is.
 type Identity struct{ Name, Email string }
 
 // Shims are the names that PID 1 must link to itself (entrypoint.Job.Shims).
@@ -66,11 +66,8 @@ func TokenFile(token string) entrypoint.File {
 
 // Files are those of a job with access: token, git's configuration and what the
 // helper goes by, and the App's key unless it is empty.
-func Files(a Access, token string, key []byte) ([]entrypoint.File, error) {
-	access, err := json.Marshal(a)
-	if err != nil {
-		return nil, fmt.Errorf("encode the access to GitHub: %w", err)
-	}
+func Files(a Access, token string, key []byte) []entrypoint.File {
+	access, _ := json.Marshal(a) // strings can always be encoded
 	files := []entrypoint.File{
 		TokenFile(token),
 		{Path: accessPath, Mode: 0o600, Content: access},
@@ -79,7 +76,7 @@ func Files(a Access, token string, key []byte) ([]entrypoint.File, error) {
 	if len(key) > 0 {
 		files = append(files, entrypoint.File{Path: KeyPath, Mode: 0o400, Content: key})
 	}
-	return files, nil
+	return files
 }
 
 // gitConfig is the system's configuration of git (git-config(1)): the helper for
@@ -114,15 +111,14 @@ func Environment(a Access, token string, key bool, id Identity) map[string]strin
 		"GH_PROMPT_DISABLED":    "1",
 		"GH_NO_UPDATE_NOTIFIER": "1",
 
-		"GIT_AUTHOR_NAME":     id.Name,
-		"GIT_AUTHOR_EMAIL":    id.Email,
-		"GIT_COMMITTER_NAME":  id.Name,
-		"GIT_COMMITTER_EMAIL": id.Email,
-
 		"GITHUB_APP_PRIVATE_KEY_PATH": "",
 	}
 	if key {
 		env["GITHUB_APP_PRIVATE_KEY_PATH"] = KeyPath
+	}
+	if id.Name != "" {
+		env["GIT_AUTHOR_NAME"], env["GIT_AUTHOR_EMAIL"] = id.Name, id.Email
+		env["GIT_COMMITTER_NAME"], env["GIT_COMMITTER_EMAIL"] = id.Name, id.Email
 	}
 	if a.Host != publicHost {
 		env["GH_HOST"] = a.Host

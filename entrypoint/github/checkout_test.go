@@ -110,10 +110,7 @@ func tryRun(t *testing.T, dir string, env []string, name string, args ...string)
 func (s *gitServer) sandboxed(t *testing.T, token string) {
 	t.Helper()
 	dir := t.TempDir()
-	files, err := Files(Access{Host: s.host, Owner: "acme", Repositories: []string{"app"}}, token, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := Files(Access{Host: s.host, Owner: "acme", Repositories: []string{"app"}}, token, nil)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

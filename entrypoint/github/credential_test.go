@@ -54,12 +54,8 @@ func TestCovers(t *testing.T) {
 // put lays out what a sandbox has and returns the paths of access and token.
 func put(t *testing.T, a Access, token string) (string, string) {
 	t.Helper()
-	files, err := Files(a, token, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	for _, f := range files {
+	for _, f := range Files(a, token, nil) {
 		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f.Path)), f.Content, os.FileMode(f.Mode)); err != nil {
 			t.Fatal(err)
 		}
@@ -180,12 +176,8 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestFiles(t *testing.T) {
-	files, err := Files(access, "ghs_x", []byte("KEY"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	modes := map[string]uint32{}
-	for _, f := range files {
+	for _, f := range Files(access, "ghs_x", []byte("KEY")) {
 		modes[f.Path] = f.Mode
 		if strings.Contains(string(f.Content), "ghs_x") != (f.Path == TokenPath) {
 			t.Errorf("the token is in %s, or not in its file", f.Path)
@@ -197,13 +189,9 @@ func TestFiles(t *testing.T) {
 	if modes[TokenPath] != 0o600 || modes[KeyPath] != 0o400 {
 		t.Errorf("modes %v", modes)
 	}
-	files, err = Files(access, "ghs_x", nil)
-	for _, f := range files {
+	for _, f := range Files(access, "ghs_x", nil) {
 		if f.Path == KeyPath {
 			t.Error("a key that was not given has a file")
 		}
-	}
-	if err != nil {
-		t.Error(err)
 	}
 }
