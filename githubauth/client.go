@@ -124,10 +124,10 @@ type answer struct {
 
 // do makes a call, again where that may help, until ctx ends. The error is an
 // *Error, beside which may be a part of the answer.
-func do(ctx context.Context, e *endpoint, c call) (answer, error) {
+func do(ctx context.Context, to *endpoint, c call) (answer, error) {
 	var last *Error
 	once := func() (answer, error) {
-		a, err := attempt(ctx, e, c)
+		a, err := attempt(ctx, to, c)
 		if err == nil {
 			return a, nil
 		}
@@ -166,10 +166,10 @@ func passing(e *Error) bool {
 }
 
 // attempt makes a call once.
-func attempt(ctx context.Context, e *endpoint, c call) (answer, *Error) {
+func attempt(ctx context.Context, to *endpoint, c call) (answer, *Error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	client := e.client()
+	client := to.client()
 	req, err := client.NewRequest(c.method, c.path, c.body)
 	if err != nil {
 		return answer{}, &Error{Op: c.op, Reason: ReasonInvalidGrant, Problem: "the request cannot be made"}
@@ -186,16 +186,16 @@ func attempt(ctx context.Context, e *endpoint, c call) (answer, *Error) {
 		return answer{}, c.refused(resp.Response, err)
 	}
 	body, err := io.ReadAll(resp.Body)
-	if err != nil && ctx.Err() != nil {
-		return answer{}, c.noAnswer(ctx.Err())
-	}
 	a := answer{body: body, header: resp.Header}
-	if err != nil {
-		e := malformed(c.op, "the connection ended in the middle of the answer: try again")
-		e.Retryable = true
-		return a, e // what there is of it may hold a token
+	switch {
+	case err == nil:
+		return a, nil
+	case ctx.Err() != nil:
+		return a, c.noAnswer(ctx.Err()) // what there is of the answer may hold a token
 	}
-	return a, nil
+	e := malformed(c.op, "the connection ended in the middle of the answer: try again")
+	e.Retryable = true
+	return a, e
 }
 
 // noAnswer says why nothing came back.
@@ -206,7 +206,7 @@ func (c call) noAnswer(err error) *Error {
 	case errors.Is(err, context.Canceled):
 		e.Reason, e.Retryable, e.Problem, e.err = ReasonCancelled, false, "cancelled", context.Canceled
 	case errors.Is(err, context.DeadlineExceeded), ok && timeout.Timeout():
-		e.Reason, e.Problem, e.err = ReasonTimeout, "GitHub did not answer in time: look at https://www.githubstatus.com/ or try again", context.DeadlineExceeded
+		e.Reason, e.Problem, e.err = ReasonTimeout, "GitHub did not answer in time: try again later", context.DeadlineExceeded
 	case untrusted(err):
 		e.Retryable = false
 		e.Problem = "the certificate of GitHub's API is not trusted here: add the CA that signed it, or look at what is in between: " + cause(err)
@@ -233,7 +233,7 @@ func cause(err error) string {
 func (c call) refused(resp *http.Response, err error) *Error {
 	e := &Error{Op: c.op, Status: resp.StatusCode}
 	e.date, _ = http.ParseTime(resp.Header.Get("Date"))
-	says := message(err)
+	says := message(err, resp.Request)
 	code := resp.StatusCode
 	_, secondary := errors.AsType[*github.AbuseRateLimitError](err)
 	limited := secondary || resp.Header.Get("Retry-After") != "" || resp.Header.Get("X-RateLimit-Remaining") == "0"
@@ -256,8 +256,9 @@ func (c call) refused(resp *http.Response, err error) *Error {
 	return e
 }
 
-// message is what GitHub wrote to go with a refusal.
-func message(err error) string {
+// message is what GitHub wrote to go with a refusal, unless that repeats a part of
+// the credential.
+func message(err error, req *http.Request) string {
 	var said string
 	if e, ok := errors.AsType[*github.ErrorResponse](err); ok {
 		said = e.Message
@@ -266,10 +267,21 @@ func message(err error) string {
 	} else if e, ok := errors.AsType[*github.AbuseRateLimitError](err); ok {
 		said = e.Message
 	}
-	if said == "" {
+	if said == "" || req == nil || repeats(said, req.Header.Get("Authorization")) {
 		return ""
 	}
 	return `: it says "` + clean(said) + `"`
+}
+
+// repeats reports whether text holds 12 bytes in a row of a header's credential.
+func repeats(text, header string) bool {
+	_, credential, _ := strings.Cut(header, " ")
+	for i := 0; i+12 <= len(credential); i++ {
+		if strings.Contains(text, credential[i:i+12]) {
+			return true
+		}
+	}
+	return false
 }
 
 // retryAfter is how long an answer asks to wait, 0 where it does not: Retry-After

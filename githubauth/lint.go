@@ -1,22 +1,25 @@
 package githubauth
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 )
 
-// A Finding is what is legal in a file of profiles and probably not meant.
+// A Finding is what is to be said about a profile or the ceiling of a file that has
+// no faults.
 type Finding struct {
-	Profile string
-	File    string // "" for a built-in profile without a file
-	Line    int    // of the profile; 0 where it is not in the file
+	File    string // "" where there is no file
+	Line    int    // 0 where it is not in the file
+	Field   string // such as profiles.docs-write, or ceiling
 	Problem string
 }
 
-// String is "file:line: profiles.name: problem".
+// String is "file:line: field: problem".
 func (f Finding) String() string {
-	text := "profiles." + f.Profile + ": " + f.Problem
+	text := f.Field + ": " + f.Problem
 	switch {
 	case f.File != "" && f.Line > 0:
 		return fmt.Sprintf("%s:%d: %s", f.File, f.Line, text)
@@ -29,36 +32,51 @@ func (f Finding) String() string {
 // tellsOfKey matches a description that says that a profile may give out the key.
 var tellsOfKey = regexp.MustCompile(`(?i)\b(PEM|private key|app key)\b`)
 
-// Lint lists what is legal and probably not meant, in the order of the profiles'
-// lines, those that are built in first.
+// Lint lists what is legal in a file of profiles and probably not meant, in the
+// order of its lines.
 func (ps *Profiles) Lint() []Finding {
 	if ps == nil {
 		return nil
 	}
 	var all []Finding
+	used := Permissions{"metadata": Admin} // it is always there
 	for name, p := range ps.byName {
-		for _, problem := range p.lint(ps.ceiling) {
-			all = append(all, Finding{Profile: name, File: ps.file, Line: ps.lines[name], Problem: problem})
+		used.union(p.Permissions)
+		for _, problem := range p.lint() {
+			all = append(all, Finding{ps.file, ps.lines[name], wordProfiles + "." + name, problem})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Finding) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		if a.Profile < b.Profile {
-			return -1
-		} else if a.Profile > b.Profile {
-			return 1
-		}
-		return 0
-	})
+	if wide, ok := errors.AsType[*WiderError](ps.ceiling.Within(used)); ok {
+		all = append(all, Finding{ps.file, ps.ceilingLine, wordCeiling,
+			fmt.Sprintf("%s: %s is more than any profile has: lower it", wide.Permission, wide.Level)})
+	}
+	sortFindings(all)
 	return all
 }
 
-func (p Profile) lint(ceiling Permissions) (problems []string) {
-	if err := p.Permissions.Within(ceiling); err != nil {
-		problems = append(problems, fmt.Sprintf("is switched off: %v", err))
+// SwitchedOff lists the built-in profiles that no run may have, because they are
+// beyond the file's ceiling.
+func (ps *Profiles) SwitchedOff() []Finding {
+	if ps == nil {
+		return nil
 	}
+	var all []Finding
+	for name, p := range ps.byName {
+		if err := p.Permissions.Within(ps.ceiling); err != nil {
+			all = append(all, Finding{ps.file, ps.ceilingLine, wordProfiles + "." + name, "is switched off: " + err.Error()})
+		}
+	}
+	sortFindings(all)
+	return all
+}
+
+func sortFindings(all []Finding) {
+	slices.SortStableFunc(all, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Field, b.Field))
+	})
+}
+
+func (p Profile) lint() (problems []string) {
 	for _, name := range p.Permissions.names() {
 		known := knownPermissions[name]
 		if known.reach != ofRepository {
@@ -67,13 +85,14 @@ func (p Profile) lint(ceiling Permissions) (problems []string) {
 			problems = append(problems, fmt.Sprintf("%s: %s: whoever has it %s", name, p.Permissions[name], known.risk))
 		}
 	}
-	if p.AllowMcpAppAuth {
-		if !p.Permissions.Writes() {
-			problems = append(problems, "writes nothing, yet a run may ask for the App's private key, with which it can do all that the App can")
-		}
-		if !tellsOfKey.MatchString(p.Description) {
-			problems = append(problems, "a run may ask for the App's private key, with which it can do all that the App can, and the description does not say so")
-		}
+	if !p.AllowMcpAppAuth {
+		return problems
+	}
+	if !p.Permissions.Writes() {
+		problems = append(problems, "writes nothing, yet a run may ask for the App's private key, with which it can do all that the App can")
+	}
+	if !tellsOfKey.MatchString(p.Description) {
+		problems = append(problems, "a run may ask for the App's private key, with which it can do all that the App can, and the description does not say so")
 	}
 	return problems
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -53,13 +54,14 @@ func (a *App) requestToken(ctx context.Context, op string, g Grant) (installatio
 			body: request{Repositories: g.Repositories, Permissions: g.Profile.Permissions}})
 	}
 	got, err := ask()
-	switch status(err) {
-	case http.StatusNotFound: // installed anew, or suspended
+	if status(err) == http.StatusNotFound { // installed anew, or suspended
 		if in, err = a.installation(ctx, op, g.Owner, true); err != nil {
 			return in, answer{}, err
 		}
 		got, err = ask()
-	case http.StatusForbidden, http.StatusUnprocessableEntity:
+	}
+	switch status(err) {
+	case http.StatusNotFound, http.StatusForbidden, http.StatusUnprocessableEntity:
 		err = a.explain(ctx, op, g, err)
 	}
 	return in, got, err
@@ -67,7 +69,7 @@ func (a *App) requestToken(ctx context.Context, op string, g Grant) (installatio
 
 // explain finds out what an installation lacks that did not give a token.
 func (a *App) explain(ctx context.Context, op string, g Grant, err error) error {
-	refused, ok := err.(*Error)
+	refused, ok := errors.AsType[*Error](err)
 	if !ok || refused.Reason != ReasonNotPermitted {
 		return err
 	}
@@ -75,8 +77,7 @@ func (a *App) explain(ctx context.Context, op string, g Grant, err error) error 
 	if err != nil {
 		return refused
 	}
-	if err := g.Profile.Permissions.Within(in.Permissions); err != nil {
-		wide := err.(*WiderError)
+	if wide, ok := errors.AsType[*WiderError](g.Profile.Permissions.Within(in.Permissions)); ok {
 		refused.Problem = fmt.Sprintf("the App's installation for %s does not have %s: %s, which profile %q needs: "+
 			"add it in the App's settings and accept it for %s", g.Owner, wide.Permission, wide.Level, g.Profile.Name, g.Owner)
 		return refused

@@ -11,10 +11,11 @@ import (
 // Profiles are the built-in profiles and those of an operator's file, under one
 // ceiling. They do not change. The nil and the zero Profiles have none.
 type Profiles struct {
-	byName  map[string]Profile
-	ceiling Permissions
-	lines   map[string]int // of the profiles that are from a file
-	file    string
+	byName      map[string]Profile
+	ceiling     Permissions
+	file        string
+	lines       map[string]int // of the profiles that are from the file
+	ceilingLine int            // 0 where the file has none
 }
 
 // DefaultProfiles are the built-in ones, with all of them together for a ceiling.

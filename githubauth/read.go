@@ -29,6 +29,9 @@ const maxDescription = 200 // bytes
 // profiles adds to ps what the file says.
 func (r *reader) profiles(body ast.Node, ps *Profiles) {
 	fields := r.mapping(body, "", wordVersion, wordCeiling, wordProfiles)
+	if len(fields) == 0 {
+		return // which is a fault
+	}
 	if n, ok := fields[wordVersion]; !ok {
 		r.fault(pos{1, 1}, wordVersion, `is missing: begin the file with "version: 1"`)
 	} else if v := n.GetToken(); n.Type() != ast.IntegerType || v.Value != "1" {
@@ -38,7 +41,7 @@ func (r *reader) profiles(body ast.Node, ps *Profiles) {
 	if n, ok := fields[wordCeiling]; ok {
 		before := len(r.faults)
 		ceiling = r.permissions(n, wordCeiling)
-		ps.ceiling = ceiling
+		ps.ceiling, ps.ceilingLine = ceiling, at(first(n)).line
 		if len(r.faults) > before {
 			ceiling = nil // says nothing about the profiles
 		}

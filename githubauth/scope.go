@@ -1,6 +1,7 @@
 package githubauth
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,8 +25,7 @@ func (m minted) compare(op string, g Grant) error {
 		return &Error{Op: op, Reason: ReasonWiderScope, Problem: "the token that GitHub gave " + fmt.Sprintf(format, args...) +
 			", which was not asked for; it was not used"}
 	}
-	if err := m.Permissions.Within(g.Profile.Permissions); err != nil {
-		wide := err.(*WiderError)
+	if wide, ok := errors.AsType[*WiderError](m.Permissions.Within(g.Profile.Permissions)); ok {
 		return wider("has %s: %s", clean(wide.Permission), clean(wide.Level))
 	}
 	if m.Selection != "selected" && m.Selection != "" {
