@@ -156,7 +156,10 @@ func (r *reader) pairs(n ast.Node, field string) []pair {
 	for _, kv := range kvs {
 		t := kv.Key.GetToken()
 		p := pair{t.Value, at(t), kv.Value}
-		_, isString := kv.Key.(*ast.StringNode)
+		plain, isString := kv.Key.(*ast.StringNode)
+		if isString {
+			p.key = plain.Value
+		}
 		again := slices.IndexFunc(ps, func(other pair) bool { return other.key == p.key })
 		switch {
 		case !isString:
