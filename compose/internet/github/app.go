@@ -2,12 +2,15 @@ package github
 
 import (
 	"crypto"
+	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -35,6 +38,26 @@ var appPermissions = permissions{
 // KeyPEM is the App's private key as GitHub hands it out: PKCS #1.
 func (s *Server) KeyPEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(s.key)})
+}
+
+// appKey reads what KeyPEM gave, or makes a key.
+func appKey(text []byte) (*rsa.PrivateKey, error) {
+	if text == nil {
+		key, err := rsa.GenerateKey(rand.Reader, keyBits)
+		if err != nil {
+			return nil, fmt.Errorf("make the App's key: %w", err)
+		}
+		return key, nil
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("read the App's key: not PEM")
+	}
+	key, err := x509.ParsePKCS1PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the App's key: %w", err)
+	}
+	return key, nil
 }
 
 func jwtError(message string) error {

@@ -48,6 +48,8 @@ const keyBits = 2048
 type Config struct {
 	// Dir takes the repositories. It must exist.
 	Dir string
+	// Key is the App's private key, as KeyPEM gives it. If nil, one is made.
+	Key []byte
 	// Submodule is what acme/app has at vendor/hello. If zero, it has none.
 	Submodule Submodule
 }
@@ -69,11 +71,11 @@ type Server struct {
 	faults   faults
 }
 
-// New makes the App's key and the repositories.
+// New makes the repositories and, where there is none, the App's key.
 func New(ctx context.Context, c Config) (*Server, error) {
-	key, err := rsa.GenerateKey(rand.Reader, keyBits)
+	key, err := appKey(c.Key)
 	if err != nil {
-		return nil, fmt.Errorf("make the App's key: %w", err)
+		return nil, err
 	}
 	s := &Server{dir: c.Dir, key: key, tokens: map[string]*token{}}
 	if err := s.seed(ctx, c.Submodule); err != nil {
