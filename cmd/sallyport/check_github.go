@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -27,7 +28,7 @@ type gitHubCheck struct {
 
 // gitHub checks profiles, hosts and a request against each other, and reports how
 // many warnings it printed.
-func (c *gitHubCheck) gitHub() (warned int, err error) {
+func (c *gitHubCheck) gitHub(ctx context.Context) (warned int, err error) {
 	if c.file == "" {
 		c.file = c.getenv("SALLYPORT_GITHUB_PROFILES")
 	}
@@ -45,7 +46,7 @@ func (c *gitHubCheck) gitHub() (warned int, err error) {
 		c.warn(f)
 	}
 	if c.run != "" {
-		if err := c.checkRun(); err != nil {
+		if err := c.checkRun(ctx); err != nil {
 			return c.warned, err
 		}
 		return c.warned, nil
@@ -106,7 +107,7 @@ func (c *gitHubCheck) pair(name string, profiles []string) {
 		}
 	}
 	if len(writing) > 0 {
-		c.leaks(policy, strings.Join(writing, ", "))
+		c.leaks(policy, strings.Join(writing, " or "))
 	}
 }
 
@@ -125,27 +126,22 @@ func allows(policy *firewall.Policy, host string) bool {
 
 // leaks reports the hosts that a policy reaches which take uploads from anyone.
 func (c *gitHubCheck) leaks(policy *firewall.Policy, writing string) {
-	if policy.Any() {
-		line := 0
-		var known int
-		for host := range uploads() {
-			if _, d := reached(policy, host); d.Allowed() {
-				known, line = known+1, d.Line
-			}
-		}
-		c.about(policy.Name(), line, "allows any host, %d known ones among them that take uploads from anyone: an agent that may write (%s) can carry out what it reads",
-			known, writing)
-		return
-	}
+	var open, line int
 	for host, what := range uploads() {
-		if name, d := reached(policy, host); d.Allowed() {
+		switch name, d := reached(policy, host); {
+		case !d.Allowed():
+		case d.Reason == firewall.ReasonOpen:
+			open, line = open+1, d.Line
+		default:
 			by := strconv.Quote(d.Rule)
 			if d.Group != "" {
 				by += " of group " + strconv.Quote(d.Group)
 			}
-			c.about(policy.Name(), d.Line, "%s reaches %s (%s): an agent that may write (%s) can carry out what it reads; if no run needs it, remove: [%s]",
-				by, name, what, writing, name)
+			c.about(policy.Name(), d.Line, "with %s an agent could carry out to %s what it reads (%s): %s", writing, name, by, what)
 		}
+	}
+	if open > 0 {
+		c.about(policy.Name(), line, "with %s an agent could carry out what it reads to any host, and to %d known ones that take uploads from anyone", writing, open)
 	}
 }
 

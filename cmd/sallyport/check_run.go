@@ -16,7 +16,7 @@ import (
 )
 
 // checkRun holds the request in the file to policies, profiles and installation.
-func (c *gitHubCheck) checkRun() error {
+func (c *gitHubCheck) checkRun(ctx context.Context) error {
 	request, err := c.readRequest()
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (c *gitHubCheck) checkRun() error {
 		return c.fault("opts.githubAccess.allowMcpAppAuth", "the profile %q does not allow the App's private key", access.Profile)
 	}
 	c.pair(policy, []string{access.Profile})
-	return c.installed(context.Background(), grant)
+	return c.installed(ctx, grant)
 }
 
 func (c *gitHubCheck) readRequest() (api.Request, error) {
