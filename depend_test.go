@@ -33,6 +33,7 @@ var allowed = map[string][]string{
 	"executor/agent":          {"firewall", "entrypoint", "entrypoint/github", "executor/api"},
 	"executor/backend":        {},
 	"executor/backend/docker": {"executor/backend"},
+	"internal/probes":         {},
 	"internal/version":        {},
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
+
 	"sallyport/executor/api"
 	"sallyport/firewall"
 )
@@ -45,6 +47,43 @@ func TestSettingsAreDocumented(t *testing.T) {
 		for _, name := range variable.FindAllString(read(t, path), -1) {
 			if !known[name] {
 				t.Errorf("%s names %s, which nothing reads", path, name)
+			}
+		}
+	}
+}
+
+// TestStackPassesSettings wants that compose.yaml passes on each documented setting
+// of gate and executor, by its name and so with the code's own default, but for
+// those that docs/operating.md says the stack sets itself.
+func TestStackPassesSettings(t *testing.T) {
+	var stack struct {
+		Services map[string]struct {
+			Environment map[string]*string `yaml:"environment"`
+		} `yaml:"services"`
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "compose/compose.yaml")), &stack); err != nil {
+		t.Fatal(err)
+	}
+	doc := read(t, "docs/operating.md")
+	_, own, _ := strings.Cut(section(t, doc, "Settings of the stack"), "These it sets itself")
+	own, _, _ = strings.Cut(own, "An empty value")
+	ours := variable.FindAllString(own, -1)
+	if len(ours) < 5 {
+		t.Fatalf("the stack sets only %v itself", ours)
+	}
+	for service, heading := range map[string]string{"gate": "Settings of the gate", "executor": "Settings of the executor"} {
+		rows := table(t, section(t, doc, heading))
+		environment := stack.Services[service].Environment
+		for name := range rows {
+			value, named := environment[name]
+			passed := named && (value == nil || strings.Contains(*value, "${"+name))
+			if passed == slices.Contains(ours, name) {
+				t.Errorf("%s: compose.yaml passes it on to the %s: %t; the stack sets it itself: %t", name, service, passed, slices.Contains(ours, name))
+			}
+		}
+		for name := range environment {
+			if _, known := rows[name]; !known && strings.HasPrefix(name, "SALLYPORT_") {
+				t.Errorf("compose.yaml sets %s for the %s, which has no such setting", name, service)
 			}
 		}
 	}
@@ -115,6 +154,7 @@ func TestAPIExamples(t *testing.T) {
 	same(t, "docs/api.md, examples of events", asRows(shown), constants(t, "executor/api", "EventType"))
 	decode(t, only(t, doc, "json"), new(api.Result))
 	decode(t, only(t, doc, "json capabilities"), new(api.Capabilities))
+	decode(t, only(t, doc, "json list"), new(api.ExecutionList))
 
 	var line map[string]any
 	decode(t, only(t, read(t, "docs/operating.md"), "json decision"), &line)
@@ -212,5 +252,46 @@ func TestMakeTargets(t *testing.T) {
 	}
 	if found < 10 {
 		t.Errorf("only %d targets were found", found)
+	}
+}
+
+var (
+	metricRow  = regexp.MustCompile("(?m)^\\| `(sallyport_[a-z_]+)` \\|")
+	metricName = regexp.MustCompile(`sallyport_[a-z_]+`)
+	suffixed   = regexp.MustCompile(`_(bucket|count|sum)$`)
+)
+
+// TestDashboard wants that docs/grafana-dashboard.json asks for every metric that
+// docs/operating.md tells of, which the daemons' own tests hold to what there is,
+// and for no other.
+func TestDashboard(t *testing.T) {
+	told := map[string]bool{}
+	for _, m := range metricRow.FindAllStringSubmatch(read(t, "docs/operating.md"), -1) {
+		told[m[1]] = true
+	}
+	var dashboard struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	if err := json.Unmarshal([]byte(read(t, "docs/grafana-dashboard.json")), &dashboard); err != nil || len(dashboard.Panels) < 8 || len(told) < 8 {
+		t.Fatalf("%d panels and %d metrics, %v", len(dashboard.Panels), len(told), err)
+	}
+	shown := map[string]bool{}
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			for _, name := range metricName.FindAllString(target.Expr, -1) {
+				if !told[name] {
+					name = suffixed.ReplaceAllString(name, "")
+				}
+				shown[name] = true
+				if !told[name] {
+					t.Errorf("the dashboard asks for %s", name)
+				}
+			}
+		}
+	}
+	for name := range told {
+		if !shown[name] {
+			t.Errorf("the dashboard does not show %s", name)
+		}
 	}
 }

@@ -73,6 +73,9 @@ func named(phase string, probes []probe.Probe) []probe.Probe {
 	return probes
 }
 
+// probe: N1, N2, N3, N4, N5, N8, N12, X2, D2
+// oracle: listeners and a canary in the namespace on the far side, which hear every one
+// of the probes before the cell is sealed, and none after
 func TestSealedCellReachesOnlyTheGate(t *testing.T) {
 	w := newWorld(t)
 	canary := startCanary(t, w.far)
@@ -124,6 +127,10 @@ func TestSealedCellReachesOnlyTheGate(t *testing.T) {
 }
 
 // TestNoIPOptions: a source route would carry a packet past its address.
+//
+// probe: N12
+// oracle: the kernel's word: the packet passes before the cell is sealed, and one
+// without options after
 func TestNoIPOptions(t *testing.T) {
 	w := newWorld(t)
 	echo(t, w.far, "udp", netip.AddrPortFrom(gateAddr, 53))
@@ -163,6 +170,10 @@ func TestNoIPOptions(t *testing.T) {
 	})
 }
 
+// TestKeeperHasNoPrivilege looks at a keeper at work.
+//
+// probe: X3
+// oracle: the kernel's status of each of its threads
 func TestKeeperHasNoPrivilege(t *testing.T) {
 	w := newWorld(t)
 	k := startKeeper(t, w.cell, nil)
@@ -188,6 +199,10 @@ func TestKeeperHasNoPrivilege(t *testing.T) {
 	}
 }
 
+// TestKeeperRefuses starts keepers where no cell is.
+//
+// probe: X3
+// oracle: the keeper's end without the word that lends the cell
 func TestKeeperRefuses(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -253,6 +268,10 @@ func TestSealRefusesGate(t *testing.T) {
 	}
 }
 
+// TestVerifyNoticesChange changes the filter behind the keeper's back.
+//
+// probe: X3
+// oracle: the kernel's filter, read back; it is as it should be before each change
 func TestVerifyNoticesChange(t *testing.T) {
 	other := filter(netip.MustParseAddr("172.31.255.4"))
 	tests := []struct {
@@ -304,6 +323,10 @@ func TestVerifyNoticesChange(t *testing.T) {
 	}
 }
 
+// TestVerifyNoticesRoute adds a way around the gate.
+//
+// probe: X3
+// oracle: the kernel's routes, read back
 func TestVerifyNoticesRoute(t *testing.T) {
 	w := newWorld(t)
 	inside(t, w.cell, func() error {

@@ -12,6 +12,11 @@ import (
 // demoKey is the provider key that the demo's executor has.
 const demoKey = "sk-ant-demo"
 
+// TestSandboxIsBare looks around in a sandbox of the whole stack.
+//
+// probe: C1, C2, C3, C7, C10
+// oracle: the kernel's status of the process, and what could be read and written; the
+// scratch directories are
 func TestSandboxIsBare(t *testing.T) {
 	out, _ := output(t, "strict", `
 echo uid $(id -u) $(id -G)

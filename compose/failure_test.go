@@ -18,7 +18,7 @@ func ready(t *testing.T) {
 	t.Helper()
 	deadline := time.Now().Add(90 * time.Second)
 	for {
-		resp, err := http.Get("http://127.0.0.1:" + stackPort + "/readyz")
+		resp, err := st.web.Get("http://127.0.0.1:" + stackPort + "/readyz")
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
@@ -32,6 +32,10 @@ func ready(t *testing.T) {
 	}
 }
 
+// TestRunOutlivesItsCaller hangs up on a run.
+//
+// probe: L8
+// oracle: the result, asked for later
 func TestRunOutlivesItsCaller(t *testing.T) {
 	id := begin(t, bash("strict", `echo started; sleep 3; echo ended`)) // begin hangs up
 	if res := finish(t, id); !res.Success || res.Output != "started\nended\n" {
@@ -39,6 +43,10 @@ func TestRunOutlivesItsCaller(t *testing.T) {
 	}
 }
 
+// TestCancel cancels a run.
+//
+// probe: L8
+// oracle: the result, and the engine, which has no sandbox left
 func TestCancel(t *testing.T) {
 	id := begin(t, bash("strict", `echo started; sleep 300`))
 	if _, err := st.Cancel(t.Context(), id); err != nil {
@@ -58,6 +66,11 @@ func TestSandboxKilledFromOutside(t *testing.T) {
 	wantError(t, finish(t, id), api.CodeLost)
 }
 
+// TestGateKilledInMidRun takes the gate away from a run that uses it.
+//
+// probe: N13, D3, L3
+// oracle: the result of the run, the engine, which has no sandbox left, and a run once
+// the gate is back
 func TestGateKilledInMidRun(t *testing.T) {
 	gate := container(t, "gate", "")
 	id := begin(t, bash("strict", `echo started; while curl -sS -m 5 -o /dev/null https://docs.example/; do sleep 0.1; done; echo cut; sleep 300`))
@@ -92,6 +105,10 @@ func TestGateKilledInMidRun(t *testing.T) {
 
 // TestExecutorKilledInMidRun also makes a container and a network of another
 // stack, which the sweep must not touch.
+//
+// probe: L1, L12
+// oracle: the engine's list of objects before and after; another stack's are still
+// there
 func TestExecutorKilledInMidRun(t *testing.T) {
 	const other = "sallyport-test-other"
 	foreign := docker(t, "run", "-d", "--label", "org.sallyport.stack="+other, "--label", "org.sallyport.role=sandbox", "--label", "org.sallyport.run=x",
@@ -130,6 +147,11 @@ func cells(t *testing.T) map[string]bool {
 	return all
 }
 
+// TestGateDoesNotStartOnABadAllowlist starts gates on bad files.
+//
+// probe: P1
+// oracle: the state and exit code of the gate's container, and what it logged; the good
+// file starts
 func TestGateDoesNotStartOnABadAllowlist(t *testing.T) {
 	good, err := os.ReadFile("../allowlist.yaml")
 	if err != nil {

@@ -54,6 +54,10 @@ while True: x.append(bytearray(64 << 20))'`))
 	wantError(t, res, api.CodeMemory)
 }
 
+// TestScratchDirectoriesAreBounded fills one of them.
+//
+// probe: C9
+// oracle: the status of the program that writes
 func TestScratchDirectoriesAreBounded(t *testing.T) {
 	out, _ := output(t, "strict", `head -c 4G /dev/zero > /tmp/fill 2>/dev/null; echo status $?`)
 	if !strings.Contains(out, "status 1") {
@@ -61,6 +65,10 @@ func TestScratchDirectoriesAreBounded(t *testing.T) {
 	}
 }
 
+// TestOutputLimit prints without end.
+//
+// probe: F7
+// oracle: the result's mark and length, and the executor's peak of memory
 func TestOutputLimit(t *testing.T) {
 	res, _ := run(t, bash("strict", `yes "endless output of an agent"`))
 	wantError(t, res, api.CodeOutputTooLarge)
@@ -88,11 +96,19 @@ func peakMemory(t *testing.T, id string) int64 {
 	return 0
 }
 
+// TestDiskLimit fills the workspace.
+//
+// probe: C9
+// oracle: the code of the result
 func TestDiskLimit(t *testing.T) {
 	res, _ := run(t, bash("strict", `head -c 200M /dev/zero > /workspace/fill; sleep 60`))
 	wantError(t, res, api.CodeDisk)
 }
 
+// TestForkBombStaysInItsSandbox forks without end.
+//
+// probe: C8
+// oracle: how far the program came, and the next run
 func TestForkBombStaysInItsSandbox(t *testing.T) {
 	res, _ := run(t, bash("strict", `python3 -c '
 import os, time
@@ -120,6 +136,10 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
+// TestArtifacts leaves files of all kinds to be kept.
+//
+// probe: F1, F4
+// oracle: what the store has kept and what it says that it left out
 func TestArtifacts(t *testing.T) {
 	req := bash("strict", `mkdir -p out; echo one > out/one.txt; echo '#!/bin/sh' > out/two.sh; ln -s /etc/passwd out/link.txt; mkfifo out/pipe.txt; ln -s ../../../../etc out/dir`)
 	req.Config.Artifacts = []string{"out/**"}

@@ -10,6 +10,12 @@ import (
 	"sallyport/firewall"
 )
 
+// TestOpenReachesAnUnlistedHostAndKeepsTheFloor tries the floor under a policy that
+// allows any host.
+//
+// probe: N6, D18, R1, R3, R4, R6, P6
+// oracle: the servers of the far side on the private network, which see nothing, and on
+// the public one; the receipt
 func TestOpenReachesAnUnlistedHostAndKeepsTheFloor(t *testing.T) {
 	before := lastHit(t)
 	out, res := output(t, "open", dnsAsk+`
@@ -56,6 +62,11 @@ E`)
 	wantRow(t, res.Receipt, "metadata.google.internal", firewall.KindTLS, firewall.ReasonFloorName)
 }
 
+// TestTwoPoliciesAtOnce has runs of both policies make the same requests.
+//
+// probe: D19, L9
+// oracle: four runs at once: the handshakes that each got, and the receipts, which hold
+// no other run's names
 func TestTwoPoliciesAtOnce(t *testing.T) {
 	const tries = 8
 	script := func(own string) string {

@@ -57,11 +57,9 @@ func withStack(m *testing.M) (code int, err error) {
 		_, _ = st.script("scripts/down", stackName)
 		return 1, fmt.Errorf("start the stack: %w\n%s", err, out)
 	}
-	token, err := st.token()
-	if err != nil {
+	if err := st.connect(nil); err != nil {
 		return 1, err
 	}
-	st.Client = &client.Client{Addr: "http://127.0.0.1:" + stackPort, Token: token}
 	code = m.Run()
 	if os.Getenv("SALLYPORT_TEST_KEEP") != "" {
 		return code, nil
@@ -81,6 +79,7 @@ type stack struct {
 	state string // the executor's state directory
 	root  string // callers' directories
 	env   []string
+	web   *http.Client // reaches the executor and the far side
 	*client.Client
 }
 
@@ -94,7 +93,7 @@ func newStack(work string) (stack, error) {
 	if err := os.WriteFile(own, list, 0o644); err != nil {
 		return stack{}, err
 	}
-	s := stack{work: work, state: filepath.Join(work, "state"), root: filepath.Join(work, "root")}
+	s := stack{web: http.DefaultClient, work: work, state: filepath.Join(work, "state"), root: filepath.Join(work, "root")}
 	if err := os.Chmod(work, 0o755); err != nil {
 		return stack{}, err
 	}
@@ -104,6 +103,20 @@ func newStack(work string) (stack, error) {
 		"SALLYPORT_DEMO_STATE="+s.state, "SALLYPORT_DEMO_ROOT="+s.root,
 		"SALLYPORT_MAX_RUNS=4", "SALLYPORT_OUTPUT_BYTES=8MiB", "SALLYPORT_WORKSPACE_BYTES=64MiB")
 	return s, nil
+}
+
+// connect makes the client of the executor that has come up. It uses the
+// transport, or its own where that is nil.
+func (s *stack) connect(transport http.RoundTripper) error {
+	token, err := s.token()
+	if err != nil {
+		return err
+	}
+	s.Client = &client.Client{Addr: "http://127.0.0.1:" + stackPort, Token: token, Transport: transport}
+	if transport != nil {
+		s.web = &http.Client{Transport: transport}
+	}
+	return nil
 }
 
 // token reads the token that the stack's start has made.
@@ -120,6 +133,18 @@ func (s stack) script(name string, args ...string) (string, error) {
 	cmd.Dir, cmd.Env = "..", s.env
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// compose runs Docker Compose on this stack.
+func (s stack) compose(t *testing.T, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", `. scripts/demo-env.sh && . scripts/env.sh && compose "$@"`, "bash"}, args...)...)
+	cmd.Dir, cmd.Env = "..", s.env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("compose %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
 }
 
 // leftovers lists what the engine holds of this stack.
@@ -256,14 +281,14 @@ func cancelRun(t *testing.T, id string) {
 
 // A hit is what the demo's internet noted of one arrival.
 type hit struct {
-	Seq                          int
-	Kind, Name, Detail, From, To string
+	Seq                                int
+	Kind, Name, Detail, Auth, From, To string
 }
 
 // hits asks the far side what has arrived since the hit number after.
 func hits(t *testing.T, after int) []hit {
 	t.Helper()
-	resp, err := http.Get(fmt.Sprintf("http://%s.10:7299/hits?after=%d", lan, after))
+	resp, err := st.web.Get(fmt.Sprintf("http://%s.10:7299/hits?after=%d", lan, after))
 	if err != nil {
 		t.Fatalf("ask the far side: %v", err)
 	}

@@ -68,10 +68,11 @@ func lines(out string) map[string]string {
 }
 
 // hostListeners opens listeners on all addresses of this machine and counts what
-// reaches them. The tests run on the engine's host.
-func hostListeners(t *testing.T) (tcpPort, udpPort int, reached func() string) {
+// reaches them. The tests run on the engine's host. Where no TCP port is given, it
+// takes a free one.
+func hostListeners(t *testing.T, port int) (tcpPort, udpPort int, reached func() string) {
 	t.Helper()
-	ln, err := net.Listen("tcp4", "0.0.0.0:0")
+	ln, err := net.Listen("tcp4", fmt.Sprintf("0.0.0.0:%d", port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +133,13 @@ func hostAddresses(t *testing.T) (all []string) {
 	return all
 }
 
+// TestStrictSandboxDoesNotReachTheHost tries the host's listeners from both policies.
+//
+// probe: N5, X2
+// oracle: listeners on all addresses of the host, which an ordinary container reaches
+// on each
 func TestStrictSandboxDoesNotReachTheHost(t *testing.T) {
-	tcpPort, udpPort, reached := hostListeners(t)
+	tcpPort, udpPort, reached := hostListeners(t, 0)
 	addrs := hostAddresses(t)
 
 	// The control: an ordinary container does reach them.
@@ -169,6 +175,11 @@ E`, tcpPort, udpPort, strings.Join(addrs, " "))
 	}
 }
 
+// TestStrictSandboxDialsNothingOutsideItsCell tries every way past the gate.
+//
+// probe: N1, N2, N3, N4, N8, N11, D2
+// oracle: canaries on the private and the public network of the far side, which note
+// every connection and datagram; the gate's tunnel works meanwhile
 func TestStrictSandboxDialsNothingOutsideItsCell(t *testing.T) {
 	before := lastHit(t)
 	out, _ := output(t, "strict", attack+fmt.Sprintf(`
@@ -205,6 +216,12 @@ E`, lan+".10", wan+".10"))
 	}
 }
 
+// TestStrictSandboxIsJudgedInTheTunnel asks the gate for what it must refuse, and for
+// what it must not.
+//
+// probe: N9, S5, S12, H1, H4, H5, H8, R1, R3, R6, R11
+// oracle: the servers of the far side, which note the name that each was asked for; the
+// receipt
 func TestStrictSandboxIsJudgedInTheTunnel(t *testing.T) {
 	before := lastHit(t)
 	out, res := output(t, "strict", attack+`
@@ -261,6 +278,9 @@ E`)
 
 // TestSandboxesDoNotReachEachOther runs a server in one sandbox and attacks it,
 // and the gate in its cell, from another.
+//
+// probe: N7
+// oracle: the server in the other sandbox, which answers in its own namespace
 func TestSandboxesDoNotReachEachOther(t *testing.T) {
 	const server = `hostname -I 2>/dev/null || python3 -c 'import socket; s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((next(l.split()[1] for l in open("/etc/resolv.conf") if l.startswith("nameserver")), 53)); print(s.getsockname()[0])'
 hostname; python3 -m http.server 8000 >/dev/null 2>&1 & sleep 300`

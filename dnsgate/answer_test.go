@@ -12,6 +12,10 @@ import (
 
 // What each policy answers for which name, for the address and for every other
 // type: the rcode and the verdict are those of the name alone.
+//
+// probe: D5, D6
+// oracle: the reply as miekg/dns parses it: an address only for an allowed name and
+// type A; the record of each query. Each policy has allowed names beside the refused
 func TestNames(t *testing.T) {
 	type outcome struct {
 		rcode   int
@@ -34,14 +38,21 @@ func TestNames(t *testing.T) {
 		{"tree.example.", "tree.example", listed, open},
 		{"a.b.c.tree.example.", "a.b.c.tree.example", listed, open},
 		// Data in labels is answered here: it goes nowhere.
+		// probe: D4
 		{"c2VjcmV0LXRva2Vu.tree.example.", "c2vjcmv0lxrva2vu.tree.example", listed, open},
+		// probe: D10
 		{"AlLoWeD.eXaMpLe.", "allowed.example", listed, open},
 
+		// probe: D1, D13
 		{"sub.allowed.example.", "sub.allowed.example", none, open},
 		{"eviltree.example.", "eviltree.example", none, open},
 		{"tree.example.evil.example.", "tree.example.evil.example", none, open},
 		{"example.com.", "example.com", none, open},
+		// probe: X9
+		{"xn--llowed-2nf.example.", "xn--llowed-2nf.example", none, open}, // begins in Cyrillic
+		{"xn--tre-sdd.example.", "xn--tre-sdd.example", none, open},
 
+		// probe: D18
 		{"metadata.google.internal.", "metadata.google.internal", floor, floor},
 		{"x.metadata.goog.", "x.metadata.goog", floor, floor},
 		{"host.docker.internal.", "host.docker.internal", floor, floor},
@@ -49,6 +60,7 @@ func TestNames(t *testing.T) {
 		{"4.3.2.1.in-addr.arpa.", "4.3.2.1.in-addr.arpa", floor, floor},
 		{"1.0.0.0.ip6.arpa.", "1.0.0.0.ip6.arpa", floor, floor},
 
+		// probe: D18
 		{"localhost.", "localhost", bad, bad},
 		{"metadata.", "metadata", bad, bad},
 		{"1.1.1.1.", "1.1.1.1", bad, bad},
@@ -56,8 +68,10 @@ func TestNames(t *testing.T) {
 		{"0x7f.1.", "0x7f.1", bad, bad},
 		{"_http._tcp.allowed.example.", "_http._tcp.allowed.example", bad, bad},
 		{"-x.tree.example.", "-x.tree.example", bad, bad},
+		// probe: D14
 		{"xn--a.tree.example.", "xn--a.tree.example", bad, bad},
 		{`b\195\188cher.tree.example.`, `b\195\188cher.tree.example`, bad, bad},
+		// probe: D12
 		{`a\.tree.example.`, `a\.tree.example`, bad, bad},
 		{`allowed\.example.`, `allowed\.example`, bad, bad},
 		{`a\000.tree.example.`, `a\000.tree.example`, bad, bad},
@@ -102,6 +116,10 @@ func TestNames(t *testing.T) {
 }
 
 // The header and the question of a reply are what a stub resolver wants.
+//
+// probe: D10
+// oracle: the question section of the reply, compared byte for byte with the one that
+// was sent
 func TestReplyHeader(t *testing.T) {
 	g := serve(t, Server{Policy: policy(t, "strict")})
 	for _, name := range []string{"aLLowed.Example.", "OTHER.example."} {
@@ -124,6 +142,9 @@ func TestReplyHeader(t *testing.T) {
 }
 
 // The longest names make replies that fit, without and with EDNS.
+//
+// probe: D16
+// oracle: the length of the reply on the socket
 func TestReplyFits(t *testing.T) {
 	g := serve(t, Server{Policy: policy(t, "strict")})
 	label := strings.Repeat("a", 63) + "."
@@ -156,6 +177,12 @@ func TestReplyFits(t *testing.T) {
 	}
 }
 
+// TestEDNS asks with every size, with options that nobody knows, and with a version
+// that there is not.
+//
+// probe: D16
+// oracle: the OPT record and length of the reply; the record of the query that was
+// refused
 func TestEDNS(t *testing.T) {
 	g := serve(t, Server{Policy: policy(t, "strict")})
 
@@ -196,6 +223,10 @@ func TestEDNS(t *testing.T) {
 }
 
 // What is refused whatever the name is: an allowed one makes no difference.
+//
+// probe: D7, D8
+// oracle: the response code and an empty reply for each, the record of each decision,
+// and that an allowed name resolves at the end
 func TestRefusedKinds(t *testing.T) {
 	g := serve(t, Server{Policy: policy(t, "open")})
 	for _, class := range []uint16{dns.ClassCHAOS, dns.ClassANY, dns.ClassNONE, dns.ClassHESIOD, 0, 65535} {

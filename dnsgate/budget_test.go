@@ -13,6 +13,10 @@ import (
 
 // Queries over the run's budget are dropped and counted under the budget's own
 // reason, on UDP and TCP; another run's are answered.
+//
+// probe: D20
+// oracle: the counts of answered and dropped queries in the records; another run is
+// answered
 func TestBudgetQueries(t *testing.T) {
 	const perSecond, sent = 5, 300
 	all, err := firewall.Parse(strings.NewReader(

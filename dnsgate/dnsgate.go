@@ -100,7 +100,7 @@ func (s *Server) Serve(ctx context.Context, pc *net.UDPConn, ln net.Listener) er
 	if err != nil {
 		return err
 	}
-	defer c.flush()
+	defer c.endTallies()
 	group, inner := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(inner, func() {
 		pc.Close()
@@ -139,7 +139,7 @@ type cell struct {
 	rawA, rawSOA []byte // the answer without its owner, the SOA
 	general      bool   // tests set it: every query takes the general way
 
-	foreign, flood, spent, conns, slow, pipelined *tally
+	foreign, flood, spent, conns, slow, pipelined *firewall.Tally
 }
 
 // cell checks the fields, fills in the defaults and makes the state of a Serve.

@@ -34,6 +34,10 @@ var fuzzClient = netip.MustParseAddrPort("127.0.0.1:5353")
 // FuzzMessage answers arbitrary bytes. Whatever they are: no panic, one record,
 // and a reply that is well-formed, short, to the question, and gives an address
 // only for a name that the policy allows.
+//
+// probe: D11, D12, D15, F9
+// oracle: every reply is parsed by a second library and held against the record; no
+// text of a record holds a byte that is not printable
 func FuzzMessage(f *testing.F) {
 	for _, m := range malformedMessages(f) {
 		f.Add(m.msg)

@@ -78,6 +78,10 @@ func malformedMessages(t testing.TB) []malformed {
 
 // Malformed messages get FORMERR without an answer, or silence, and a record;
 // none of them takes long.
+//
+// probe: D9, D11, D15
+// oracle: the response code of each, or silence; one record with the fault of each; an
+// allowed name resolves at the end
 func TestMalformed(t *testing.T) {
 	g := serve(t, Server{Policy: policy(t, "open")})
 	for _, test := range malformedMessages(t) {
@@ -111,6 +115,9 @@ func TestMalformed(t *testing.T) {
 }
 
 // Bytes behind a complete query are ignored, even more of them than the gate reads.
+//
+// probe: D16
+// oracle: the reply, which is that of the query without its tail
 func TestTrailingGarbage(t *testing.T) {
 	g := serve(t, Server{Policy: policy(t, "strict")})
 	for _, extra := range []int{1, 100, maxQuery, 60000} {

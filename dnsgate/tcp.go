@@ -43,14 +43,14 @@ func (c *cell) serveTCP(ctx context.Context, ln net.Listener) error {
 		client := peer(conn)
 		if !c.Prefix.Contains(client.Addr()) {
 			conn.Close()
-			c.foreign.add(client)
+			c.foreign.Add(client)
 			continue
 		}
 		select {
 		case slots <- struct{}{}:
 		default:
 			conn.Close()
-			c.conns.add(client)
+			c.conns.Add(client)
 			continue
 		}
 		open.Go(func() {
@@ -95,7 +95,7 @@ func (c *cell) serveConn(ctx context.Context, conn net.Conn, client netip.AddrPo
 			return
 		}
 	}
-	c.pipelined.add(client)
+	c.pipelined.Add(client)
 }
 
 // errLength is a length prefix that no query has.
@@ -135,7 +135,7 @@ func (c *cell) readFailed(err error, client netip.AddrPort) {
 	switch {
 	case errors.As(err, &idle):
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.slow.add(client)
+		c.slow.Add(client)
 	case errors.Is(err, errLength):
 		c.Record(firewall.Record{
 			Time: time.Now(), Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonBadQuery,

@@ -86,6 +86,9 @@ func TestTCP(t *testing.T) {
 }
 
 // A length that no query has, or an answer in place of a query, ends the connection.
+//
+// probe: D17
+// oracle: a closed connection and the record of it; UDP answers afterwards
 func TestTCPBadMessage(t *testing.T) {
 	g := serve(t, Server{Policy: policy(t, "strict")})
 	answer := pack(t, new(dns.Msg).SetReply(question("allowed.example.", dns.TypeA)))
@@ -109,6 +112,10 @@ func TestTCPBadMessage(t *testing.T) {
 
 // Of ten thousand pipelined queries the first are answered, then the connection
 // is closed; a new one and UDP work.
+//
+// probe: D17
+// oracle: the count of answers on the connection, the record of the cut, and answers on
+// UDP and on a new connection
 func TestTCPPipeline(t *testing.T) {
 	const most = 20
 	g := serve(t, Server{Policy: policy(t, "strict"), MaxQueries: most})
@@ -143,6 +150,10 @@ func TestTCPPipeline(t *testing.T) {
 
 // Connections beyond the cap are closed; those within it and UDP work, and a
 // place that becomes free is taken again.
+//
+// probe: D17
+// oracle: connections over the cap that are closed, the record of it, answers on UDP
+// and on those within the cap
 func TestTCPHoard(t *testing.T) {
 	const most = 4
 	g := serve(t, Server{Policy: policy(t, "strict"), MaxConns: most, Idle: time.Minute})
@@ -203,10 +214,13 @@ func pipeCell(t *testing.T, s Server) (client net.Conn, records func() []firewal
 		c.serveConn(context.Background(), server, netip.MustParseAddrPort("127.0.0.1:1"))
 		took = time.Since(start)
 	}()
-	return client, func() []firewall.Record { c.flush(); return rs }, func() time.Duration { <-done; return took }
+	return client, func() []firewall.Record { c.endTallies(); return rs }, func() time.Duration { <-done; return took }
 }
 
 // A client that sends nothing is cut after Idle, without a record: it owes nothing.
+//
+// probe: D17
+// oracle: the time at which the server lets go, in a bubble whose clock is exact
 func TestTCPIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, records, ended := pipeCell(t, Server{})
@@ -221,6 +235,9 @@ func TestTCPIdle(t *testing.T) {
 }
 
 // A client that sends a byte a second is cut after Idle all the same.
+//
+// probe: D17
+// oracle: the time at which the server lets go, and the record
 func TestTCPDrip(t *testing.T) {
 	msg := frame(pack(t, question("allowed.example.", dns.TypeA)))
 	synctest.Test(t, func(t *testing.T) {
@@ -247,6 +264,9 @@ func TestTCPDrip(t *testing.T) {
 }
 
 // A client that never pauses for long is cut after Total all the same.
+//
+// probe: D17
+// oracle: the time at which the server lets go, and a record for each query
 func TestTCPTotal(t *testing.T) {
 	const pause = 4500 * time.Millisecond // not a divisor of Total
 	msg := pack(t, question("allowed.example.", dns.TypeA))
@@ -273,6 +293,9 @@ func TestTCPTotal(t *testing.T) {
 }
 
 // A client that does not read its answers is cut.
+//
+// probe: D17
+// oracle: the time at which the server lets go
 func TestTCPDeafClient(t *testing.T) {
 	msg := frame(pack(t, question("allowed.example.", dns.TypeA)))
 	synctest.Test(t, func(t *testing.T) {

@@ -77,15 +77,15 @@ func send(conn *ipv4.PacketConn, replies []ipv4.Message) {
 // over the budget.
 func (c *cell) admit(client netip.AddrPort, now time.Time) bool {
 	if !c.Prefix.Contains(client.Addr()) {
-		c.foreign.add(client)
+		c.foreign.Add(client)
 		return false
 	}
 	if !c.limiter.AllowN(now, 1) {
-		c.flood.add(client)
+		c.flood.Add(client)
 		return false
 	}
 	if !c.Meter.Query() {
-		c.spent.add(client)
+		c.spent.Add(client)
 		return false
 	}
 	return true

@@ -55,6 +55,10 @@ func TestBatch(t *testing.T) {
 }
 
 // No answer is sent before its record is flushed, and none if that fails.
+//
+// probe: L6
+// oracle: the order of the flush and the answer that the client gets; no answer while
+// the flush fails
 func TestFlushComesFirst(t *testing.T) {
 	for _, network := range []string{"udp4", "tcp4"} {
 		t.Run(network, func(t *testing.T) {
@@ -171,6 +175,10 @@ func read(t testing.TB, c net.Conn) []byte {
 
 // A cell that is flooded, beyond its rate and with all that its socket holds,
 // leaves the queries of another cell answered, each of them.
+//
+// probe: D20
+// oracle: 300 queries of the other cell, each answered and on record, while the flood
+// goes on
 func TestFloodLeavesOtherCellsAlone(t *testing.T) {
 	const asked = 300
 	flooded := serve(t, Server{Policy: policy(t, "strict"), Rate: 50, Burst: 50})

@@ -41,6 +41,10 @@ func contents(t *testing.T, r io.Reader) []string {
 	}
 }
 
+// TestArtifactsOfAJob packs what a hostile job has left.
+//
+// probe: F1, F4
+// oracle: the archive as it comes out, beside the list of what was left out
 func TestArtifactsOfAJob(t *testing.T) {
 	s := session(t)
 	dir := workspace(t)
@@ -124,6 +128,10 @@ func put(t *testing.T, dir, name, content string) {
 	}
 }
 
+// TestArtifactLimits packs under all limits.
+//
+// probe: F3
+// oracle: the bytes of the archive at every limit
 func TestArtifactLimits(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 5 {
@@ -177,6 +185,10 @@ func TestArtifactNames(t *testing.T) {
 	}
 }
 
+// TestArtifactBounds packs what is deep and many.
+//
+// probe: F3
+// oracle: the list of what was left out, which still fits
 func TestArtifactBounds(t *testing.T) {
 	dir := t.TempDir()
 	deep := dir

@@ -69,10 +69,11 @@ func (gs globs) below(dir string) (possible, outright bool) {
 }
 
 // mayHold compares a pattern with a directory step by step. An alternative may
-// hold slashes, so that what follows a brace could be anything.
+// hold slashes, so that what follows a brace could be anything, and a backslash
+// that ends a step is one before a slash, which separates all the same.
 func mayHold(pattern, dir []string) (possible, outright bool) {
 	for i, step := range dir { // a pattern's step is there: the last one returns
-		if strings.Contains(pattern[i], "**") || strings.Contains(pattern[i], "{") {
+		if strings.Contains(pattern[i], "**") || strings.Contains(pattern[i], "{") || strings.HasSuffix(pattern[i], `\`) {
 			return true, false
 		}
 		if i >= len(pattern)-1 {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -27,6 +28,14 @@ const healthTimeout = 5 * time.Second
 // key that was used before it returns the execution of that time, provided that
 // the request is the same. Nothing has been started when it returns a problem.
 func (e *Executor) Submit(ctx context.Context, req api.Request, key string) (*store.Entry, *api.Problem) {
+	entry, problem := e.submit(ctx, req, key)
+	if problem != nil {
+		e.metrics.refused.WithLabelValues(string(problem.Code)).Inc()
+	}
+	return entry, problem
+}
+
+func (e *Executor) submit(ctx context.Context, req api.Request, key string) (*store.Entry, *api.Problem) {
 	arrived := time.Now()
 	meta := store.Meta{Key: key, Body: digest(req)}
 	if entry, problem := e.known(meta); entry != nil || problem != nil {
@@ -36,12 +45,15 @@ func (e *Executor) Submit(ctx context.Context, req api.Request, key string) (*st
 	if problem != nil {
 		return nil, problem
 	}
+	if why := denying(health); why != nil {
+		return nil, unavailable(api.CodeGateUnavailable, why.Error())
+	}
 	p, problem := e.cfg.Service.Judge(req, health.Policies)
 	if problem != nil {
 		return nil, problem
 	}
 	meta.ID, meta.Accepted = newID(arrived), arrived
-	meta.Request = e.withoutSecrets(req)
+	meta.Request, meta.Agent, meta.Policy = e.withoutSecrets(req), p.Adapter.Name(), p.Policy
 	timings := unreached()
 	timings.Policy = time.Since(arrived).Milliseconds()
 	return e.admit(p, meta, timings)
@@ -82,6 +94,14 @@ func (e *Executor) gateHealth(ctx context.Context) (h control.Health, problem *a
 		return h, unavailable(api.CodeGateUnavailable, fmt.Sprintf("the gate cannot be reached: %v", err))
 	}
 	return h, nil
+}
+
+// denying says why a gate that lives would deny a run everything, or nil.
+func denying(h control.Health) error {
+	if h.Status != control.StatusDenying {
+		return nil
+	}
+	return errors.New("the gate denies everything: " + strings.Join(h.Warnings, "; "))
 }
 
 // known returns the execution that the key stands for already, if any.

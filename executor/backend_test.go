@@ -218,6 +218,8 @@ func (c *testCells) Acquire(ctx context.Context) (backend.Cell, error) {
 	}, nil
 }
 
+func (c *testCells) Count() (ready, lent int) { return 3, int(c.out.Load()) }
+
 func (c *testCells) Put(backend.Cell) { c.out.Add(-1) }
 
 func (c *testCells) Discard(backend.Cell) {

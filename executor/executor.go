@@ -54,7 +54,7 @@ type Config struct {
 	Isolation api.Isolation
 
 	Backend  backend.Backend
-	Cells    backend.Cells
+	Cells    backend.Cells // a CellCounter, too, where its cells are to be counted
 	Gate     Gate
 	Boundary Boundary
 	// Engine says why what isolates cannot be used now, or nil.
@@ -88,12 +88,13 @@ type GitHub struct {
 
 // An Executor runs agents. It is safe for concurrent use.
 type Executor struct {
-	cfg    Config
-	lock   *os.File
-	store  *store.Store
-	runner *run.Runner
-	proof  *proof
-	slots  chan struct{} // holds one value for each run that is not in the queue
+	cfg     Config
+	lock    *os.File
+	store   *store.Store
+	runner  *run.Runner
+	proof   *proof
+	metrics *metrics
+	slots   chan struct{} // holds one value for each run that is not in the queue
 
 	// background is ended by Shutdown.
 	background context.Context
@@ -148,7 +149,11 @@ func New(cfg Config) (*Executor, error) {
 		e.remember(entry.Meta)
 	}
 	e.background, e.stop = context.WithCancel(context.Background())
-	e.proof = &proof{boundary: cfg.Boundary, ctx: e.background, log: cfg.Log, changed: make(chan struct{})}
+	e.metrics = newMetrics(e)
+	e.proof = &proof{
+		boundary: cfg.Boundary, ctx: e.background, log: cfg.Log, changed: make(chan struct{}),
+		count: func(outcome string) { e.metrics.checks.WithLabelValues(outcome).Inc() },
+	}
 	e.tasks.Go(e.proof.first)
 	e.tasks.Go(e.sweepNowAndThen)
 	if runner.GitHub != nil {

@@ -25,6 +25,7 @@ type testGate struct {
 	cells   map[string]*testLease
 	refuse  []control.Problem // the next leases are refused with these
 	granted []control.Lease
+	denying string // why it denies everything; empty if it does not
 }
 
 type testLease struct {
@@ -106,7 +107,14 @@ func (l *testLease) notify() {
 }
 
 func (g *testGate) health(w http.ResponseWriter, _ *http.Request) {
-	answer(w, 200, control.Health{Status: "ok", Instance: "1", Digest: "sha256:all", Policies: []string{"open", "strict"}})
+	g.mu.Lock()
+	why := g.denying
+	g.mu.Unlock()
+	if why != "" {
+		answer(w, 200, control.Health{Status: control.StatusDenying, Instance: "1", Policies: []string{"open", "strict"}, Warnings: []string{why}})
+		return
+	}
+	answer(w, 200, control.Health{Status: control.StatusOK, Instance: "1", Digest: "sha256:all", Policies: []string{"open", "strict"}})
 }
 
 func answer(w http.ResponseWriter, status int, v any) {

@@ -23,6 +23,7 @@ type route struct {
 func (e *Executor) routes() []route {
 	return []route{
 		{http.MethodPost, "/v1/executions", e.postExecution, false},
+		{http.MethodGet, "/v1/executions", e.getExecutions, false},
 		{http.MethodGet, "/v1/executions/{id}", e.getExecution, false},
 		{http.MethodDelete, "/v1/executions/{id}", e.deleteExecution, false},
 		{http.MethodGet, "/v1/executions/{id}/events", e.getEvents, false},

@@ -409,6 +409,49 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
+// TestReadiness takes away, one after another, what a run needs beside engine and
+// boundary.
+func TestReadiness(t *testing.T) {
+	h := start(t)
+	h.post(command("true"))
+	check := func(name, want string) {
+		t.Helper()
+		resp, data := h.do(http.MethodGet, "/readyz", "")
+		for _, c := range decode[api.Readiness](t, resp, data, http.StatusServiceUnavailable).Checks {
+			if c.Ready == (c.Name == name) || c.Name == name && !strings.Contains(c.Detail, want) {
+				t.Errorf("check %s: %+v", name, c)
+			}
+		}
+	}
+	deny := func(why string) {
+		h.gate.mu.Lock()
+		defer h.gate.mu.Unlock()
+		h.gate.denying = why
+	}
+	deny("the disk is full")
+	check("gate", "denies everything: the disk is full")
+	resp, data := h.do(http.MethodPost, "/v1/executions", command("true"))
+	if p := decode[api.Problem](t, resp, data, http.StatusServiceUnavailable); p.Code != api.CodeGateUnavailable || !p.Retryable {
+		t.Errorf("a run under a gate that denies everything: %+v", p)
+	}
+	get[api.Capabilities](h, "/v1/capabilities")
+	deny("")
+	workspaces := filepath.Join(h.config.State, "workspaces")
+	if err := os.Rename(workspaces, workspaces+".away"); err != nil {
+		t.Fatal(err)
+	}
+	check("executor", "cannot be written")
+	if err := os.Rename(workspaces+".away", workspaces); err != nil {
+		t.Fatal(err)
+	}
+	if ready := get[api.Readiness](h, "/readyz"); !ready.Ready || len(ready.Checks) != 4 {
+		t.Errorf("readiness = %+v", ready)
+	}
+	if left, err := os.ReadDir(workspaces); err != nil || len(left) != 0 {
+		t.Errorf("looking has left %v, %v", left, err)
+	}
+}
+
 // TestSecrets has an agent print its key in every way; it must be found nowhere.
 func TestSecrets(t *testing.T) {
 	t.Parallel()

@@ -41,6 +41,7 @@ func (e *Executor) live(ctx context.Context, p *plan.Plan, entry *store.Entry, t
 	delete(e.active, id) // first, so that whoever sees the result finds the place free
 	e.mu.Unlock()
 	report(log, p, entry.Meta, res) // first as well: whoever sees the result finds the line
+	e.metrics.ended(p, res)
 	if err := entry.Finish(res); err != nil {
 		log.Error("the result could not be recorded", "error", err)
 	}

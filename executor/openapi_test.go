@@ -137,6 +137,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 	for name, typ := range map[string]reflect.Type{
 		"Request": reflect.TypeFor[api.Request](), "Config": reflect.TypeFor[api.Config](), "Options": reflect.TypeFor[api.Options](),
 		"Error": reflect.TypeFor[api.Error](), "Problem": reflect.TypeFor[api.Problem](), "Execution": reflect.TypeFor[api.Execution](),
+		"ExecutionList": reflect.TypeFor[api.ExecutionList](), "ExecutionSummary": reflect.TypeFor[api.ExecutionSummary](), "Outcome": reflect.TypeFor[api.Outcome](),
 		"Result": reflect.TypeFor[api.Result](), "Receipt": reflect.TypeFor[firewall.Receipt](), "ReceiptHost": reflect.TypeFor[firewall.ReceiptHost](),
 		"PolicyChange": reflect.TypeFor[firewall.PolicyChange](),
 		"Artifact":     reflect.TypeFor[api.Artifact](), "ArtifactList": reflect.TypeFor[api.ArtifactList](), "Timings": reflect.TypeFor[api.Timings](),

@@ -28,6 +28,7 @@ type proof struct {
 	boundary Boundary
 	ctx      context.Context // of the executor's background
 	log      *slog.Logger
+	count    func(outcome string)
 	flight   singleflight.Group
 
 	mu      sync.Mutex          // guards what follows
@@ -73,11 +74,14 @@ func (p *proof) note(report api.BoundaryReport, err error) {
 	p.err = err
 	switch {
 	case err != nil:
+		p.count(boundaryUnknown)
 		p.log.Warn("the boundary could not be checked", "error", err)
 	case report.Passed:
+		p.count(boundaryHeld)
 		p.report = &report
 		p.log.Info("the boundary is proven", "engine", report.Engine, "probes", len(report.Findings))
 	default:
+		p.count(boundaryBroken)
 		p.report = &report
 		p.log.Error("the boundary does not hold; no run will start", "engine", report.Engine, "probes", report.Failed())
 	}

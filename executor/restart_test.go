@@ -15,6 +15,10 @@ import (
 )
 
 // TestCrash boots an executor on what one that was killed has left.
+//
+// probe: L1
+// oracle: the result on record, the workspace, and a file outside of it that a link
+// leads to
 func TestCrash(t *testing.T) {
 	h := start(t)
 	h.end()

@@ -227,6 +227,9 @@ func TestSandboxLost(t *testing.T) {
 }
 
 // TestHostileSandbox has other programs in the place of PID 1.
+//
+// probe: F1, F2, F10
+// oracle: the store, which keeps nothing of the archive; the result's code
 func TestHostileSandbox(t *testing.T) {
 	t.Parallel()
 	h := start(t)
@@ -266,6 +269,11 @@ func TestStartFails(t *testing.T) {
 	h.wantClean()
 }
 
+// TestLeaseRefused has a gate that refuses.
+//
+// probe: N13, L4
+// oracle: the sandboxes that were started, which are none, and the cells, which are
+// thrown away
 func TestLeaseRefused(t *testing.T) {
 	listen := control.Problem{Status: 409, Code: control.CodeListen}
 	for _, tt := range []struct {
@@ -297,6 +305,10 @@ func TestLeaseRefused(t *testing.T) {
 	}
 }
 
+// TestGateDies takes the gate away in mid-run.
+//
+// probe: N13
+// oracle: the result and its receipt, the cell, and a run once the gate is back
 func TestGateDies(t *testing.T) {
 	t.Parallel()
 	h := start(t)

@@ -2,8 +2,11 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
@@ -36,15 +39,39 @@ func (e *Executor) getReadiness(w http.ResponseWriter, r *http.Request) {
 		ready.Ready = ready.Ready && why == ""
 		ready.Checks = append(ready.Checks, api.ReadinessCheck{Name: name, Ready: why == "", Detail: why})
 	}
-	_, err := e.cfg.Gate.Health(ctx)
+	health, err := e.cfg.Gate.Health(ctx)
+	if err == nil {
+		err = denying(health)
+	}
 	add("gate", text(err))
 	add("engine", text(e.cfg.Engine(ctx)))
 	add("boundary", e.proof.why())
+	add("executor", text(e.able()))
 	status := http.StatusOK
 	if !ready.Ready {
 		status = http.StatusServiceUnavailable
 	}
 	writeJSON(w, status, ready)
+}
+
+// able says why the executor could not take a run by itself, or nil: it is being
+// shut down, or cannot write to its state directory.
+func (e *Executor) able() error {
+	e.mu.Lock()
+	draining := e.draining
+	e.mu.Unlock()
+	if draining {
+		return errors.New("the executor is being shut down")
+	}
+	f, err := os.CreateTemp(filepath.Join(e.cfg.State, workspacesDir), ".ready-*")
+	if err != nil {
+		return fmt.Errorf("the state directory cannot be written: %w", err)
+	}
+	_, err = f.WriteString("ready")
+	if err = errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
+		return fmt.Errorf("the state directory cannot be written: %w", err)
+	}
+	return nil
 }
 
 func text(err error) string {

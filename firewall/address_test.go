@@ -39,6 +39,11 @@ var (
 		3ffd::1 3fff:1000::1 2600::1:5efe:10.0.0.1 2600::5eff:10.0.0.1`)
 )
 
+// TestJudgeAddr judges addresses that are one of a kind.
+//
+// probe: R1, R2
+// oracle: a second list of the registries' rows, written for the test; public
+// neighbours pass
 func TestJudgeAddr(t *testing.T) {
 	for _, s := range append(append(samples, metadata...), "fe80::1%eth0", "2606:4700::1111%1") {
 		if ok, detail := JudgeAddr(netip.MustParseAddr(s)); ok || detail == "" {
@@ -57,6 +62,9 @@ func TestJudgeAddr(t *testing.T) {
 
 // TestAddressEdges judges the first and last address of every row and their
 // neighbours outside it.
+//
+// probe: R1
+// oracle: a second list of the registries' rows; the neighbours outside pass
 func TestAddressEdges(t *testing.T) {
 	var ranges []netip.Prefix
 	for _, s := range refusedRanges {
@@ -110,6 +118,10 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
+// TestPrivateRanges admits ranges to some hosts: it lowers the floor nowhere else.
+//
+// probe: R1, R2
+// oracle: the verdict on each address beside those that the entry admits
 func TestPrivateRanges(t *testing.T) {
 	p := mustPolicy(t, `
 version: 1
@@ -161,6 +173,10 @@ policies:
 	}
 }
 
+// TestJudgeAnswer judges whole answers.
+//
+// probe: R3, R10
+// oracle: the verdict on each answer beside good ones
 func TestJudgeAnswer(t *testing.T) {
 	p := mustPolicy(t, everything, "p")
 	allowed := p.Decide(mustName(t, "rebind.example"), 443)

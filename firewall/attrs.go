@@ -21,12 +21,13 @@ const (
 	keyBytesUp   = "bytesUp"
 	keyBytesDown = "bytesDown"
 	keyDuration  = "durationMs"
+	keyCount     = "count"
 )
 
 // LogAttrs is r for a structured log, without its time, which the log has. What
 // is absent from the JSON of r is absent here.
 func (r Record) LogAttrs() []slog.Attr {
-	attrs := append(make([]slog.Attr, 0, 17),
+	attrs := append(make([]slog.Attr, 0, 18),
 		slog.String(keyRun, r.Run),
 		slog.String(keyCell, r.Cell),
 		slog.String(keyPolicy, r.Policy),
@@ -52,9 +53,13 @@ func (r Record) LogAttrs() []slog.Attr {
 	if r.Upstream.IsValid() {
 		attrs = append(attrs, slog.String(keyUpstream, r.Upstream.String()))
 	}
-	return append(attrs,
+	attrs = append(attrs,
 		slog.Int64(keyBytesUp, r.BytesUp),
 		slog.Int64(keyBytesDown, r.BytesDown),
 		slog.Int64(keyDuration, r.DurationMS),
 	)
+	if r.Count != 0 {
+		attrs = append(attrs, slog.Int64(keyCount, r.Count))
+	}
+	return attrs
 }

@@ -69,6 +69,7 @@ const wordNone = "none"
 type budgetValue struct {
 	key   int
 	value int64 // 0 for none
+	at    pos
 }
 
 func (b *Budget) set(values []budgetValue) {
@@ -86,6 +87,21 @@ func (b Budget) lines() []string {
 		}
 	}
 	return lines
+}
+
+// BudgetsOf lists the budgets that bind a connection to n which d has allowed, as
+// the file writes them: those of the whole run, of the host, and of the names below
+// an entry where n is one of them.
+func (p *Policy) BudgetsOf(n Name, d Decision) []string {
+	var bind []string
+	b := p.Budget()
+	for key, k := range budgetKeys {
+		below := key == budgetWildcardNames || key == budgetWildcardBytes
+		if v := *k.of(&b); v != 0 && d.Allowed() && (!below || d.tree && n.s != d.under) {
+			bind = append(bind, k.word+" "+showBudget(v, k.size))
+		}
+	}
+	return bind
 }
 
 // over is the detail of a refusal for the sake of one budget.

@@ -37,7 +37,7 @@ func (l *loader) readBudgets(n ast.Node, field string) []budgetValue {
 		switch value, isValue := parse(s); {
 		case !ok:
 		case s == wordNone:
-			values = append(values, budgetValue{i, 0})
+			values = append(values, budgetValue{i, 0, p})
 		case !isValue:
 			l.fault(p, field+"."+k.word, "%s is not %s; none is no limit", quote(s), want)
 		case value == 0:
@@ -45,7 +45,7 @@ func (l *loader) readBudgets(n ast.Node, field string) []budgetValue {
 		case value > k.most:
 			l.fault(p, field+"."+k.word, "%s is more than %s, the most there is; none is no limit", quote(s), showBudget(k.most, k.size))
 		default:
-			values = append(values, budgetValue{i, value})
+			values = append(values, budgetValue{i, value, p})
 		}
 	}
 	return values

@@ -7,6 +7,9 @@ import (
 
 // TestDefaultAllowlist wants that the shipped file allows the hosts of the three
 // groups with their subdomains, the two mirrors over plain HTTP too, and nothing else.
+//
+// probe: P9
+// oracle: the decision on each host of the shipped file and beside it
 func TestDefaultAllowlist(t *testing.T) {
 	ps, err := Load("../allowlist.yaml")
 	if err != nil {
@@ -57,7 +60,7 @@ func TestDefaultAllowlist(t *testing.T) {
 			}
 		}
 	}
-	if got := len(strict.nodes) - len(dohHosts); got != listed {
+	if got := len(strict.nodes) - len(resolvers); got != listed {
 		t.Errorf("strict names %d hosts, want %d", got, listed)
 	}
 	// User-content suffixes and public resolvers are in neither.

@@ -124,8 +124,8 @@ func (e *effect) policy(name string) *Policy {
 			nd.noExact = en
 		}
 	}
-	for _, h := range dohHosts {
-		p.node(h).resolver = true
+	for _, r := range resolvers {
+		p.node(r.host).resolver = true
 	}
 	p.taken = e.taken
 	p.digest = e.digest(p.passECH)

@@ -104,6 +104,8 @@ func (l *loader) readHost(s string, p pos, field string) (*entry, bool) {
 	}
 	if suffix == name.s && tree && !slices.Contains(ownSuffixes[:], suffix) {
 		l.warn(p, field, "anybody can get a host under %s: name the hosts that are meant", quote(s))
+	} else if r := publishedUnder(name, tree); r != nil {
+		l.warn(p, field, "%s opens %s, %s: name the hosts that are meant", quote(s), r.host, r.what)
 	}
 	e := &entry{host: name, tree: tree, written: s, line: p.line}
 	e.badPort = badPort(e.portList())

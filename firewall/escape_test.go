@@ -5,6 +5,10 @@ import (
 	"testing"
 )
 
+// TestEscape escapes what could fool a terminal or a log.
+//
+// probe: F8, F9
+// oracle: the text, byte for byte
 func TestEscape(t *testing.T) {
 	tests := []struct {
 		in   string
@@ -40,6 +44,8 @@ func TestEscape(t *testing.T) {
 	}
 }
 
+// probe: F8, F9
+// oracle: no byte of any text is outside of printable ASCII
 func FuzzEscape(f *testing.F) {
 	f.Add("a\x1b[31m\u202e\xff", 9)
 	f.Add("newline\n{\"verdict\":\"allow\"}", 200)

@@ -4,44 +4,53 @@ import "strings"
 
 // floorNames are the names that no policy allows, with all their subdomains: the
 // metadata services of the clouds, and suffixes that mean something only inside
-// some network. A row whose origin is given as "recalled" comes from memory:
-// refusing it does no harm.
-var floorNames = []struct{ name, what string }{
-	// Metadata services, by the documentation of each cloud.
-	{"metadata", "cloud metadata"},
-	{"metadata.google.internal", "cloud metadata (GCP)"},
-	{"metadata.goog", "cloud metadata (GCP)"},
-	{"instance-data", "cloud metadata (AWS)"},
-	{"metadata.tencentyun.com", "cloud metadata (Tencent)"},      // recalled
-	{"api.metadata.cloud.ibm.com", "cloud metadata (IBM)"},       // recalled
-	{"metadata.azure.com", "cloud metadata (Azure)"},             //
-	{"metadata.platformequinix.com", "cloud metadata (Equinix)"}, // recalled
-	{"metadata.packet.net", "cloud metadata (Packet)"},           // recalled
-	{"metadata.digitalocean.com", "cloud metadata (DigitalOcean)"},
-	{"metadata.oraclecloud.com", "cloud metadata (OCI)"},
-	{"rancher-metadata", "platform metadata (Rancher)"}, // recalled
+// some network.
+var floorNames = []sourced{
+	{"metadata", "cloud metadata", docGoogle},
+	{"metadata.google.internal", "cloud metadata (GCP)", docGoogle},
+	{"metadata.goog", "cloud metadata (GCP)", docGoogle},
+	{"instance-data", "cloud metadata (AWS)", "https://serverfault.com/questions/436086/how-to-prevent-firewall-calls-to-aws-ec2-instance-metadata-api"},
+	{"metadata.tencentyun.com", "cloud metadata (Tencent)", "https://www.tencentcloud.com/document/product/213/4934"},
+	{"api.metadata.cloud.ibm.com", "cloud metadata (IBM)", "https://cloud.ibm.com/apidocs/vpc-metadata"},
+	{"metadata.azure.com", "cloud metadata (Azure)", "https://learn.microsoft.com/en-us/azure/virtual-machines/instance-metadata-service"},
+	{"metadata.exoscale.com", "cloud metadata (Exoscale)", "https://community.exoscale.com/product/compute/instances/how-to/cloud-init-user-data/"},
+	{"metadata.platformequinix.com", "cloud metadata (Equinix)", "https://deploy.equinix.com/developers/docs/metal/server-metadata/metadata/"},
+	{"metadata.packet.net", "cloud metadata (Packet)", "https://github.com/packethost/packngo"},
+	{"metadata.digitalocean.com", "cloud metadata (DigitalOcean)", hearsay},
+	{"metadata.oraclecloud.com", "cloud metadata (OCI)", hearsay},
+	{"rancher-metadata", "platform metadata (Rancher)", "https://rancher.com/docs/rancher/v1.6/en/rancher-services/metadata-service/"},
 
 	// Names that container platforms give to the host or to themselves.
-	{"kubernetes.default", "Kubernetes API"},
-	{"host.docker.internal", "container host"},
-	{"gateway.docker.internal", "container host"},
-	{"host.containers.internal", "container host"},
-	{"kubernetes.docker.internal", "container host"},
+	{"kubernetes.default", "Kubernetes API", "https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/"},
+	{"host.docker.internal", "container host", docDocker},
+	{"gateway.docker.internal", "container host", docDocker},
+	{"host.containers.internal", "container host", "https://docs.podman.io/en/latest/markdown/podman-run.1.html"},
+	{"kubernetes.docker.internal", "container host", docDocker},
 
 	// Suffixes that public DNS does not serve.
-	{"internal", "private-use suffix"},         // ICANN resolution 2024.07.29.06
-	{"local", "multicast DNS suffix"},          // RFC 6762
-	{"localhost", "loopback suffix"},           // RFC 6761, 6.3
-	{"localdomain", "private-use suffix"},      //
-	{"lan", "private-use suffix"},              // RFC 6762, appendix G
-	{"home.arpa", "home network suffix"},       // RFC 8375
-	{"svc", "cluster suffix"},                  //
-	{"cluster.local", "cluster suffix"},        //
-	{"arpa", "infrastructure suffix"},          // RFC 3172
-	{"test", "reserved suffix"},                // RFC 6761, 6.2
-	{"invalid", "reserved suffix"},             // RFC 6761, 6.4
-	{"onion", "suffix of another name system"}, // RFC 7686
+	{"internal", "private-use suffix", "https://www.icann.org/en/board-activities-and-meetings/materials/approved-resolutions-special-meeting-of-the-icann-board-29-07-2024-en"},
+	{"local", "multicast DNS suffix", "https://www.rfc-editor.org/rfc/rfc6762"},
+	{"localhost", "loopback suffix", "https://www.rfc-editor.org/rfc/rfc6761#section-6.3"},
+	{"localdomain", "private-use suffix", "https://www.freedesktop.org/software/systemd/man/latest/systemd-resolved.service.html"},
+	{"lan", "private-use suffix", "https://www.rfc-editor.org/rfc/rfc6762#appendix-G"},
+	{"home.arpa", "home network suffix", "https://www.rfc-editor.org/rfc/rfc8375"},
+	{"svc", "cluster suffix", docCluster},
+	{"cluster.local", "cluster suffix", docCluster},
+	{"arpa", "infrastructure suffix", "https://www.rfc-editor.org/rfc/rfc3172"},
+	{"test", "reserved suffix", "https://www.rfc-editor.org/rfc/rfc6761#section-6.2"},
+	{"invalid", "reserved suffix", "https://www.rfc-editor.org/rfc/rfc6761#section-6.4"},
+	{"onion", "suffix of another name system", "https://www.rfc-editor.org/rfc/rfc7686"},
 }
+
+const (
+	docGoogle  = "https://docs.cloud.google.com/compute/docs/metadata/querying-metadata"
+	docDocker  = "https://docs.docker.com/desktop/features/networking/"
+	docCluster = "https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/"
+
+	// hearsay is the source of a name that no documentation of its cloud has, but
+	// other products refuse: to refuse it does no harm.
+	hearsay = "other products' lists"
+)
 
 // PageHost is the host that the gate itself serves in every cell, on port 80 and
 // under every policy: there a process of the sandbox learns what is allowed, and
@@ -49,34 +58,11 @@ var floorNames = []struct{ name, what string }{
 // it lead elsewhere; Policy.Decide denies it as any other there.
 const PageHost = "policy.sallyport.internal"
 
-// dohHosts are public resolvers that answer DNS over HTTPS, with their
-// subdomains. Whoever reaches one can look up, and so carry out, any name: no
-// policy allows them unless an entry names them, or a name under them. The list
-// is of the widely used ones and makes no claim to be whole; a resolver elsewhere
-// gives a sandbox answers, but no route to what it learns.
-var dohHosts = []string{
-	"dns.google",                                                  // Google
-	"cloudflare-dns.com", "one.one.one.one", "dns.cloudflare.com", // Cloudflare
-	"cloudflare-gateway.com",
-	"dns.quad9.net", "dns9.quad9.net", "dns10.quad9.net", "dns11.quad9.net", "dns12.quad9.net", // Quad9
-	"doh.opendns.com", "doh.familyshield.opendns.com", "doh.sandbox.opendns.com", "doh.umbrella.com", // Cisco
-	"dns.nextdns.io", "doh.nextdns.io",
-	"adguard-dns.com", "dns.adguard.com", // AdGuard
-	"doh.cleanbrowsing.org", // CleanBrowsing
-	"dns.controld.com", "freedns.controld.com",
-	"dns.mullvad.net", "doh.mullvad.net",
-	"doh.dns.sb", "doh.libredns.gr", "dns.alidns.com", "doh.pub", "doh.360.cn", "dns.switch.ch",
-	"dns0.eu", "doh.xfinity.com", "public.dns.iij.jp", "wikimedia-dns.org",
-}
-
-// resolverDetail is the detail of their refusal.
-const resolverDetail = "a public DNS-over-HTTPS resolver, which needs an entry of its own"
-
 // floorIndex maps a floor name to its row as rule and detail.
 var floorIndex = func() map[string]floorRow {
 	m := make(map[string]floorRow, len(floorNames))
 	for _, r := range floorNames {
-		m[r.name] = floorRow{rule: "." + r.name, detail: r.what + " is never allowed: ." + r.name}
+		m[r.host] = floorRow{rule: "." + r.host, detail: r.what + " is never allowed: ." + r.host}
 	}
 	return m
 }()

@@ -8,6 +8,12 @@ import (
 // everything allows what can be allowed: the floor and the resolvers hold even so.
 const everything = "version: 1\npolicies:\n  p: {allow: any}\n"
 
+// TestFloorNames tries the names that lead to hosts, metadata services and local
+// networks.
+//
+// probe: D18
+// oracle: the decision on each name under a policy that allows any, beside ordinary
+// names
 func TestFloorNames(t *testing.T) {
 	p := mustPolicy(t, everything, "p")
 	rows := strings.Fields(`metadata metadata.google.internal metadata.goog instance-data metadata.tencentyun.com
@@ -53,27 +59,33 @@ func TestFloorNames(t *testing.T) {
 
 func TestFloorRowsAreCanonical(t *testing.T) {
 	for _, r := range floorNames {
-		if r.name != strings.ToLower(r.name) || strings.Trim(r.name, ".") != r.name || r.what == "" {
+		if r.host != strings.ToLower(r.host) || strings.Trim(r.host, ".") != r.host || r.what == "" {
 			t.Errorf("row %+v is not canonical", r)
 		}
-		if strings.Contains(r.name, ".") {
-			if n, err := ParseName(r.name); err != nil || n.String() != r.name {
-				t.Errorf("ParseName(%q) = %q, %v", r.name, n, err)
+		if strings.Contains(r.host, ".") {
+			if n, err := ParseName(r.host); err != nil || n.String() != r.host {
+				t.Errorf("ParseName(%q) = %q, %v", r.host, n, err)
 			}
 		}
 	}
 }
 
+// TestResolvers tries the public DNS-over-HTTPS servers.
+//
+// probe: P6
+// oracle: the decision on each resolver under a policy that allows any, and under one
+// that lists it
 func TestResolvers(t *testing.T) {
 	anything := mustPolicy(t, everything, "p")
-	for _, h := range dohHosts {
+	for _, r := range resolvers {
+		h := r.host
 		n, err := ParseName(h)
 		if err != nil || n.String() != h {
 			t.Errorf("ParseName(%q) = %q, %v", h, n, err)
 		}
-		for _, wider := range dohHosts {
-			if strings.HasSuffix(h, "."+wider) {
-				t.Errorf("%s lies under %s: an entry for the wider would not allow it", h, wider)
+		for _, wider := range resolvers {
+			if strings.HasSuffix(h, "."+wider.host) {
+				t.Errorf("%s lies under %s: an entry for the wider would not allow it", h, wider.host)
 			}
 		}
 		wantDecision(t, anything, h, 443, Deny, ReasonDoH, "")

@@ -21,7 +21,7 @@ type Ledger struct {
 
 	mu       sync.Mutex // guards what follows
 	changes  []PolicyChange
-	rows     map[rowKey]*tally
+	rows     map[rowKey]*sums
 	overflow int64
 }
 
@@ -33,12 +33,12 @@ type rowKey struct {
 	reason  Reason
 }
 
-type tally struct{ count, up, down int64 }
+type sums struct{ count, up, down int64 }
 
 // NewLedger returns an empty ledger for a run under the named policy, whose
 // digest it repeats in the receipt.
 func NewLedger(policy, digest string) *Ledger {
-	return &Ledger{policy: policy, digest: digest, rows: make(map[rowKey]*tally)}
+	return &Ledger{policy: policy, digest: digest, rows: make(map[rowKey]*sums)}
 }
 
 // Changed notes that the policy has changed. Of more changes than maxChanges the
@@ -55,20 +55,20 @@ func (l *Ledger) Changed(c PolicyChange) {
 
 // Add counts r.
 func (l *Ledger) Add(r Record) {
-	k := rowKey{r.Host, r.Port, r.Kind, r.Verdict, r.Reason}
+	k, n := rowKey{r.Host, r.Port, r.Kind, r.Verdict, r.Reason}, max(r.Count, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.rows[k]
 	if t == nil {
 		if len(l.rows) >= maxRows {
-			l.overflow++
+			l.overflow += n
 			return
 		}
 		k.host = strings.Clone(k.host) // it may be a part of a whole hello
-		t = new(tally)
+		t = new(sums)
 		l.rows[k] = t
 	}
-	t.count++
+	t.count += n
 	t.up += r.BytesUp
 	t.down += r.BytesDown
 }

@@ -20,6 +20,9 @@ var update = flag.Bool("update", false, "write what the tests got to testdata")
 
 // TestFaults compares the messages about the files in testdata/faults, and wants
 // that every file gives some.
+//
+// probe: P3, P1
+// oracle: the message about each file, held against one in testdata
 func TestFaults(t *testing.T) {
 	paths, err := filepath.Glob("testdata/faults/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -76,6 +79,10 @@ func checkErrors(t *testing.T, err error, src []byte) {
 	}
 }
 
+// TestParseBounds reads files that are too much.
+//
+// probe: P1
+// oracle: an error of bounded length for each; a file of the largest size is read
 func TestParseBounds(t *testing.T) {
 	head := "version: 1\npolicies: {p: {allow: any}}\n"
 	if _, err := Parse(strings.NewReader(head+strings.Repeat("#", maxFile-len(head))), "f"); err != nil {
@@ -218,7 +225,7 @@ func FuzzParse(f *testing.F) {
 			if d := p.Decide(meta, 443); d.Allowed() || d.Reason != ReasonFloorName {
 				t.Fatalf("policy %q: %+v", name, d)
 			}
-			if !p.Any() && len(p.nodes) == len(dohHosts) && !dohOnly(p) {
+			if !p.Any() && len(p.nodes) == len(resolvers) && !dohOnly(p) {
 				t.Fatalf("policy %q is empty", name)
 			}
 		}
@@ -227,8 +234,8 @@ func FuzzParse(f *testing.F) {
 
 // dohOnly reports whether p allows something of the resolvers.
 func dohOnly(p *Policy) bool {
-	for _, h := range dohHosts {
-		if nd := p.nodes[h]; len(nd.exact)+len(nd.tree) > 0 {
+	for _, r := range resolvers {
+		if nd := p.nodes[r.host]; len(nd.exact)+len(nd.tree) > 0 {
 			return true
 		}
 	}

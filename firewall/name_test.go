@@ -8,6 +8,10 @@ import (
 	"testing"
 )
 
+// TestParseName reads names good and bad.
+//
+// probe: D11, D12, D14, S12, S13
+// oracle: the error for each, beside names that are taken
 func TestParseName(t *testing.T) {
 	label63 := strings.Repeat("a", 63)
 	name253 := strings.Repeat(label63+".", 3) + strings.Repeat("b", 61)

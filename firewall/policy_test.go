@@ -8,6 +8,10 @@ import (
 	"testing"
 )
 
+// TestZeroValuesDeny asks values that nobody has filled.
+//
+// probe: P4
+// oracle: the decisions of policies that nobody has filled
 func TestZeroValuesDeny(t *testing.T) {
 	github := mustName(t, "github.com")
 	for name, p := range map[string]*Policy{"nil": nil, "zero": new(Policy)} {

@@ -16,7 +16,8 @@ const (
 )
 
 // A Record is one decision as it is logged, streamed and counted: one for each
-// DNS query, each TLS connection and each HTTP request. The JSON keys are part
+// DNS query, each TLS connection and each HTTP request, but for those that a
+// sandbox could cause without bound, of which one stands for many. The JSON keys are part
 // of the control API and of the log.
 type Record struct {
 	Time   time.Time `json:"time"`
@@ -47,6 +48,9 @@ type Record struct {
 	BytesDown int64 `json:"bytesDown"`
 	// DurationMS is how long the query, connection or request took, in ms.
 	DurationMS int64 `json:"durationMs"`
+	// Count is how many decisions the record stands for, where it is more than one:
+	// see Tally.
+	Count int64 `json:"count,omitempty"`
 }
 
 // A Receipt is all that one run reached and was refused, counted by host.

@@ -8,8 +8,8 @@ import (
 )
 
 // Shadowed lists what stands in an allowlist and makes no difference: a host that
-// other entries cover with all its ports, and a removal that another takes over or
-// that the policy's own list undoes. It is for people who keep the file; the gate
+// other entries cover with all its ports, a removal that another takes over or
+// that the policy's own list undoes, and a budget that nothing can reach. It is for people who keep the file; the gate
 // does not mind. The error is that of Parse.
 func Shadowed(r io.Reader, filename string) (FileErrors, error) {
 	src, err := io.ReadAll(io.LimitReader(r, maxFile+1))
@@ -26,6 +26,7 @@ func Shadowed(r io.Reader, filename string) (FileErrors, error) {
 	for _, p := range s.raw.policies {
 		s.ownEntries(p)
 		s.removals(p)
+		s.budgets(p)
 	}
 	sortByLine(s.reports)
 	return s.reports, nil

@@ -32,6 +32,13 @@ func TestShadowed(t *testing.T) {
 			`f:6:14: policies.p.remove[0]: "x.b.a.example" goes with ".b.a.example", which the policy removes on line 6: remove this entry`},
 		{"undone removal", "policies:\n  q: {allow: [.a.example]}\n  p: {extends: q, remove: [x.a.example], allow: [x.a.example]}",
 			`f:4:28: policies.p.remove[0]: "x.a.example" is allowed again by the policy's own list on line 4`},
+		{"budgets", "policies:\n  p: {allow: [.a.example], budgets: {upload: 1GB, hostUpload: 100MB, wildcardNames: 5}}", ""},
+		{"budgets that nothing reaches", "policies:\n  q:\n    allow: [a.example]\n    budgets:\n      upload: 100MB\n      hostUpload: 100MB\n      wildcardBytes: 1kB\n" +
+			"  p:\n    extends: q\n    budgets: {hostUpload: none, download: 1GB, hostDownload: 2GB, wildcardNames: none}\n" +
+			"  r: {extends: q, allow: [.b.example], budgets: {upload: none, hostUpload: 100MB, wildcardNames: 5}}",
+			`f:7:19: policies.q.budgets.hostUpload: 100MB is never reached: the upload of the whole run, 100MB, comes first` + "\n" +
+				`f:8:22: policies.q.budgets.wildcardBytes: bounds the names below entries such as .example.com, and the policy has none` + "\n" +
+				`f:11:62: policies.p.budgets.hostDownload: 2GB is never reached: the download of the whole run, 1GB, comes first`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := Shadowed(strings.NewReader("version: 1\n"+test.text+"\n"), "f")

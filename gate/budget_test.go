@@ -16,6 +16,9 @@ func budgeted(budgets string) string {
 }
 
 // Each cell has an account of its own; what a run used up is in its receipt.
+//
+// probe: X5, L4
+// oracle: the receipts of two runs, and what the next run in the same cell may use
 func TestBudgetIsOfOneLease(t *testing.T) {
 	g := start(t, upstream(t), func(d *Daemon) { d.Policies = parsePolicies(t, budgeted("wildcardNames: 2")) })
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))

@@ -54,8 +54,9 @@ type Daemon struct {
 	Watch func(ctx context.Context, reload func())
 	// Resolver finds the addresses of allowed names. Required.
 	Resolver sniproxy.Resolver
-	// Proxies are those that entries of the allowlist may name.
-	Proxies map[string]sniproxy.Proxy
+	// Proxy finds the proxies that entries of the allowlist may name; if nil, there
+	// are none.
+	Proxy func(name string) (sniproxy.Proxy, bool)
 	// Cache is the size of the resolver cache of each cell, where the Resolver is a
 	// sniproxy.Lookuper, too; the zero value is none.
 	Cache CacheSize
@@ -201,15 +202,16 @@ func (s *server) health() control.Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.edition.Load()
-	warnings := slices.Clone(s.Warnings)
-	if s.Sink != nil && s.Sink.down.Load() {
-		warnings = append(warnings, "decisions cannot be written to "+s.Sink.path+": everything is denied until they can")
+	status, warnings := control.StatusOK, slices.Clone(s.Warnings)
+	if s.Sink != nil && !s.Sink.Ready() { // which tries again, be there no traffic
+		status = control.StatusDenying
+		warnings = slices.Insert(warnings, 0, "decisions cannot be written to "+s.Sink.path+": everything is denied until they can")
 	}
 	for _, w := range e.Warnings() {
 		warnings = append(warnings, w.Error())
 	}
 	return control.Health{
-		Status: "ok", Instance: s.instance, Digest: e.Digest(), Policies: e.Names(), Generation: e.generation,
+		Status: status, Instance: s.instance, Digest: e.Digest(), Policies: e.Names(), Generation: e.generation,
 		Allowlist: s.allowlist(e), Cells: len(s.leases), Version: s.Version, Warnings: warnings,
 	}
 }

@@ -62,7 +62,7 @@ func cellLease(n byte, run, policy string) control.Lease {
 
 // start runs a daemon with the allowlist of this file. All names lead to
 // 10.0.0.1, cells.example into the range of the cells, and all dials to up.
-func start(t *testing.T, up string, change func(*Daemon)) *testGate {
+func start(t testing.TB, up string, change func(*Daemon)) *testGate {
 	t.Helper()
 	g := &testGate{log: &lockedBuffer{}}
 	g.daemon = &Daemon{
@@ -106,7 +106,7 @@ func start(t *testing.T, up string, change func(*Daemon)) *testGate {
 }
 
 // testResolver asks a DNS server that answers as start says.
-func testResolver(t *testing.T) sniproxy.Resolver {
+func testResolver(t testing.TB) sniproxy.Resolver {
 	t.Helper()
 	pc, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
@@ -129,7 +129,7 @@ func testResolver(t *testing.T) sniproxy.Resolver {
 }
 
 // freePorts are three ports that nobody uses on the loopback interface.
-func freePorts(t *testing.T) ports {
+func freePorts(t testing.TB) ports {
 	t.Helper()
 	var p [3]uint16
 	for i := range p {
@@ -144,7 +144,7 @@ func freePorts(t *testing.T) ports {
 }
 
 // upstream is a TLS server that sends back what it gets.
-func upstream(t *testing.T) string {
+func upstream(t testing.TB) string {
 	t.Helper()
 	src := httptest.NewTLSServer(nil) // for its certificate
 	config := &tls.Config{Certificates: src.TLS.Certificates}

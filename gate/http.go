@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,8 +66,8 @@ func noRoute(_ http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (s *server) putCell(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var want control.Lease
-	if err := decode(r.Body, &want); err != nil {
+	want, err := decodeLease(r.Body)
+	if err != nil {
 		return nil, refuse(http.StatusBadRequest, control.CodeInvalid, "the body is not a lease: %s", firewall.Escape(err.Error(), 300))
 	}
 	l, err := s.open(r.PathValue("id"), want)
@@ -83,15 +85,44 @@ func (s *server) getCell(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return l.cell(true), nil
 }
 
-// decode reads exactly one JSON value without unknown keys.
-func decode(r io.Reader, v any) error {
-	d := json.NewDecoder(r)
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
+// decodeLease reads one lease and nothing behind it.
+func decodeLease(r io.Reader) (l control.Lease, err error) {
+	body, err := io.ReadAll(r)
+	if err != nil {
+		return l, err
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	if err := d.Decode(&l); err != nil {
+		return l, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the JSON value")
+		return l, errors.New("something follows the JSON value")
+	}
+	return l, checkNames(body)
+}
+
+// checkNames refuses what encoding/json lets pass in the object that body holds: a
+// name that no lease has, or in other case, or twice.
+func checkNames(body []byte) error {
+	left := []any{"run", "policy", "address", "prefix"}
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.New("not an object")
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		i := slices.Index(left, any(name))
+		if i < 0 {
+			return fmt.Errorf("the name %q is unknown, or there twice", name)
+		}
+		left = slices.Delete(left, i, i+1)
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -30,6 +30,9 @@ func TestHealth(t *testing.T) {
 }
 
 // What is not a call of the API is a problem document, and changes nothing.
+//
+// probe: L12, N8
+// oracle: the problem document of each, no lease, and a good call afterwards
 func TestBadCalls(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	lease, err := json.Marshal(cellLease(1, "run-1", "strict"))
@@ -58,6 +61,9 @@ func TestBadCalls(t *testing.T) {
 		{"PUT", "/v1/cells/c1", "[]", 400, control.CodeInvalid},
 		{"PUT", "/v1/cells/c1", body + "{}", 400, control.CodeInvalid},
 		{"PUT", "/v1/cells/c1", body[:len(body)-1] + `,"polcy":"open"}`, 400, control.CodeInvalid},
+		{"PUT", "/v1/cells/c1", strings.Replace(body, "policy", "Policy", 1), 400, control.CodeInvalid},
+		{"PUT", "/v1/cells/c1", body[:len(body)-1] + `,"policy":"open"}`, 400, control.CodeInvalid},
+		{"PUT", "/v1/cells/c1", body[:len(body)-1] + `,"x":` + strings.Repeat("[", 20000) + "}", 400, control.CodeInvalid},
 		{"PUT", "/v1/cells/c1", strings.Repeat(" ", maxBody) + body, 400, control.CodeInvalid},
 		{"GET", "/v1/decisions?runs=x", "", 400, control.CodeInvalid},
 		{"GET", "/v1/decisions?run=a%0Ab", "", 400, control.CodeInvalid},
@@ -88,6 +94,10 @@ func TestBadCalls(t *testing.T) {
 
 // A reload counts for all leases, also those that run. One that fails changes
 // nothing, and health says so until one succeeds.
+//
+// probe: P2
+// oracle: what leases resolve and health says while the bad file is there, and after a
+// good one
 func TestReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "allowlist.yaml")
 	write := func(text string) {

@@ -15,6 +15,10 @@ import (
 
 // Two cells with two policies: each gets its own, and each receipt holds only
 // its own decisions.
+//
+// probe: D19, L9, N7, X1, R7
+// oracle: the receipts of both cells, which hold their own decisions only; the answers
+// and tunnels of each beside those of the other
 func TestLeasesAreSeparate(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
@@ -73,6 +77,10 @@ func TestLeasesAreSeparate(t *testing.T) {
 }
 
 // Releasing a cell cuts its tunnels, and only its own; nobody listens any more.
+//
+// probe: P5, L11
+// oracle: the tunnel's end, which is cut, beside that of the other cell, which echoes;
+// the ports; the receipt
 func TestReleaseCutsTunnels(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
@@ -109,6 +117,10 @@ func TestReleaseCutsTunnels(t *testing.T) {
 
 // The next lease of the same cell and address has its own policy and a receipt
 // that starts empty.
+//
+// probe: L4
+// oracle: what the next run of the same address resolves and reaches, three times over;
+// its receipt, which begins empty
 func TestAddressIsReused(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	for range 3 {
@@ -131,6 +143,9 @@ func TestAddressIsReused(t *testing.T) {
 }
 
 // The sockets of a cell are bound to its interface.
+//
+// probe: X1
+// oracle: the kernel's word about each socket
 func TestSocketsAreBoundToTheInterface(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	s := newServer(t.Context(), g.daemon)

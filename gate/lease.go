@@ -114,7 +114,7 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 	l.policy.Store(policy)
 	l.tunnel = &sniproxy.Server{
 		Current: l.current, Page: l.page(), Prefix: l.Prefix, Record: l.record,
-		Meter: firewall.NewMeter(policy.Budget()), Proxies: s.Proxies, Dial: s.dial, Log: s.Log.With("cell", id),
+		Meter: firewall.NewMeter(policy.Budget()), Proxy: s.Proxy, Dial: s.dial, Log: s.Log.With("cell", id),
 	}
 	return l
 }

@@ -18,6 +18,9 @@ import (
 
 // A leased cell has a DNS server, a tunnel and a forwarder; its receipt and the
 // log have every decision.
+//
+// probe: P4
+// oracle: the receipt and the log, which have each decision once
 func TestLease(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	want := cellLease(1, "run-1", "strict")
@@ -103,6 +106,10 @@ func (g *testGate) wantLogged(t *testing.T, n int) {
 }
 
 // After a restart there are no leases, and nobody listens.
+//
+// probe: L3, L11, P4
+// oracle: the ports of the cell after the restart, and the tunnel from before it; a new
+// lease serves again
 func TestRestartHasNoLeases(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
@@ -140,6 +147,9 @@ func TestRestartHasNoLeases(t *testing.T) {
 	again.wantResolved(t, 1, "www.site.example.")
 }
 
+// TestLeaseIsRefused asks for leases that no cell can have.
+//
+// oracle: the list of leases, which stays empty; a good lease serves afterwards
 func TestLeaseIsRefused(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	good := cellLease(1, "run-1", "strict")
@@ -154,6 +164,7 @@ func TestLeaseIsRefused(t *testing.T) {
 		status   int
 		code     string
 	}{
+		// probe: L12
 		{"path", "../x", good, 400, control.CodeInvalid},
 		{"dots", "..", good, 404, control.CodeNotFound}, // not a segment of a path
 		{"upper case", "C1", good, 400, control.CodeInvalid},
@@ -161,6 +172,7 @@ func TestLeaseIsRefused(t *testing.T) {
 		{"leading hyphen", "-c", good, 400, control.CodeInvalid},
 		{"newline", "c1\n", good, 400, control.CodeInvalid},
 		{"long", strings.Repeat("a", 64), good, 400, control.CodeInvalid},
+
 		{"no run", "c1", with(func(l *control.Lease) { l.Run = "" }), 400, control.CodeInvalid},
 		{"run with newline", "c1", with(func(l *control.Lease) { l.Run = "a\nb" }), 400, control.CodeInvalid},
 		{"no policy", "c1", with(func(l *control.Lease) { l.Policy = "" }), 400, control.CodeInvalid},
@@ -206,6 +218,9 @@ func TestLeaseIsRefused(t *testing.T) {
 }
 
 // A lease opens all its ports or none.
+//
+// probe: P4
+// oracle: the other ports of the cell, which stay closed until the lease is whole
 func TestLeaseIsAllOrNothing(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	l := cellLease(1, "run-1", "strict")
@@ -228,6 +243,9 @@ func TestLeaseIsAllOrNothing(t *testing.T) {
 
 // A cell whose server fails is closed as a whole, its stream breaks, and it can
 // still be released.
+//
+// probe: P4
+// oracle: the other ports of the cell, which close with the one that fails
 func TestFailedCell(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	s := newServer(t.Context(), g.daemon)

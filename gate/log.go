@@ -121,6 +121,9 @@ func appendLine(b []byte, now time.Time, r *firewall.Record) []byte {
 	b = strconv.AppendInt(append(b, `,"bytesUp":`...), r.BytesUp, 10)
 	b = strconv.AppendInt(append(b, `,"bytesDown":`...), r.BytesDown, 10)
 	b = strconv.AppendInt(append(b, `,"durationMs":`...), r.DurationMS, 10)
+	if r.Count != 0 {
+		b = strconv.AppendInt(append(b, `,"count":`...), r.Count, 10)
+	}
 	return append(b, "}\n"...)
 }
 

@@ -31,6 +31,9 @@ func slogLine(t testing.TB, now time.Time, r firewall.Record) string {
 }
 
 // FuzzLine wants the bytes that log/slog writes, whatever the record holds.
+//
+// probe: F9
+// oracle: the line of the log, decoded by another library
 func FuzzLine(f *testing.F) {
 	f.Add("run-1", "allowed.example", "A", ".allowed.example", 3, uint16(0), []byte{127, 0, 0, 1}, uint16(53), int64(0))
 	f.Add("", "", "", "", 0, uint16(443), []byte(nil), uint16(0), int64(-1))

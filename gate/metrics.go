@@ -141,7 +141,7 @@ type decisionCount struct {
 // up by their labels each time would cost several times as much.
 func (m *Metrics) decided(r firewall.Record) {
 	c := m.countOf(decisionKey{r.Kind, r.Verdict, r.Reason, r.Policy})
-	c.decisions.Inc()
+	c.decisions.Add(float64(max(r.Count, 1)))
 	if r.Kind != firewall.KindDNS { // which takes no milliseconds
 		c.durations.Observe(float64(r.DurationMS) / 1000)
 	}

@@ -41,6 +41,9 @@ func (g *testGate) askWhy(t *testing.T, n byte, query string) verdict {
 
 // The page is there in each cell and tells of that cell's run alone; nothing of it
 // leaves the gate.
+//
+// probe: X4
+// oracle: what each cell reads, and the receipts
 func TestPage(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))

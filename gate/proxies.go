@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/firewall"
 	"sallyport/sniproxy"
 )
 
@@ -23,16 +22,32 @@ func (n *named) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// ProxyAddrs are the addresses of the proxies by their names.
+func (s Settings) ProxyAddrs() (map[string]netip.AddrPort, error) {
+	addrs := make(map[string]netip.AddrPort)
+	for _, n := range s.Proxies {
+		if _, twice := addrs[n.name]; twice {
+			return nil, fmt.Errorf("settings: the proxy %s is given twice", n.name)
+		}
+		addr, err := netip.ParseAddrPort(n.value)
+		if err != nil || addr.Port() == 0 {
+			return nil, fmt.Errorf("settings: the proxy %s: %q is not an address with a port, such as 10.0.0.9:3128", n.name, n.value)
+		}
+		addrs[n.name] = addr
+	}
+	return addrs, nil
+}
+
 // proxies are those of the settings, with their credentials, which are read from
 // their files now.
 func (s Settings) proxies() (map[string]sniproxy.Proxy, error) {
+	addrs, err := s.ProxyAddrs()
+	if err != nil {
+		return nil, err
+	}
 	proxies := make(map[string]sniproxy.Proxy)
-	for _, n := range s.Proxies {
-		addr, err := netip.ParseAddrPort(n.value)
-		if _, twice := proxies[n.name]; err != nil || twice || addr.Port() == 0 {
-			return nil, fmt.Errorf("settings: proxy %s is given twice, or %q is not an address with a port, such as 10.0.0.9:3128", n.name, n.value)
-		}
-		proxies[n.name] = sniproxy.Proxy{Addr: addr, ByAddress: slices.Contains(s.ProxyByAddress, n.name)}
+	for name, addr := range addrs {
+		proxies[name] = sniproxy.Proxy{Addr: addr, ByAddress: slices.Contains(s.ProxyByAddress, name)}
 	}
 	for _, n := range s.ProxyCredentials {
 		p, ok := proxies[n.name]
@@ -55,20 +70,4 @@ func (s Settings) proxies() (map[string]sniproxy.Proxy, error) {
 		}
 	}
 	return proxies, nil
-}
-
-// withProxies is load for policies that name none but these proxies.
-func withProxies(load func() (*firewall.Policies, error), proxies map[string]sniproxy.Proxy) func() (*firewall.Policies, error) {
-	return func() (*firewall.Policies, error) {
-		ps, err := load()
-		if err != nil {
-			return nil, err
-		}
-		for _, via := range ps.Vias() {
-			if _, ok := proxies[via]; !ok {
-				return nil, fmt.Errorf("the allowlist has \"via: %s\", and SALLYPORT_PROXIES has no proxy of that name", via)
-			}
-		}
-		return ps, nil
-	}
 }

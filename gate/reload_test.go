@@ -77,6 +77,9 @@ func (g *testGate) eventually(t *testing.T, what string, ok func(control.Health)
 
 // A change of policy cuts the tunnel that is no longer allowed, with a record of
 // its own, and leaves every other one alone, in this cell and in another.
+//
+// probe: P5
+// oracle: the far ends of two tunnels, of which one is cut; the receipt
 func TestReloadCutsTunnels(t *testing.T) {
 	g, path := reloading(t, false)
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
@@ -207,6 +210,9 @@ func TestReloadCutsRequests(t *testing.T) {
 }
 
 // The file is seen however it is saved, and a bad one changes nothing.
+//
+// probe: P2
+// oracle: health, and what the lease resolves, after each way to save a file
 func TestWatch(t *testing.T) {
 	g, path := reloading(t, true)
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
@@ -268,6 +274,10 @@ func httpUpstream(t *testing.T, h http.HandlerFunc) string {
 
 // A thousand reloads while a run works: what both allowlists allow is never
 // disturbed, what neither does never opens, and nothing is left over.
+//
+// probe: L9
+// oracle: a tunnel that echoes all the time, a name that is never allowed, the receipt,
+// and the count of goroutines
 func TestReloadOften(t *testing.T) {
 	g, path := reloading(t, false)
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))

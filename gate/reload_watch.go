@@ -27,9 +27,10 @@ const (
 	maxSum = 4 << 20
 )
 
-// A source is the file of the allowlist.
+// A source is the file of the allowlist, and those that count with it.
 type source struct {
-	path string
+	path   string
+	beside []string // an empty path is none
 
 	mu   sync.Mutex // guards seen
 	seen string     // the sum of what was last loaded
@@ -46,7 +47,7 @@ func (f *source) load() (*firewall.Policies, error) {
 	return ps, err
 }
 
-// changed reports whether the file is another one than was last loaded, right or
+// changed reports whether a file is another one than was last loaded, right or
 // wrong.
 func (f *source) changed() bool {
 	sum := f.sum()
@@ -55,9 +56,19 @@ func (f *source) changed() bool {
 	return sum != f.seen
 }
 
-// sum identifies the content of the file, or what is wrong with reading it.
+// sum identifies the content of the files, or what is wrong with reading them.
 func (f *source) sum() string {
-	file, err := os.Open(f.path)
+	sum := sumOf(f.path)
+	for _, path := range f.beside {
+		if path != "" {
+			sum += " " + sumOf(path)
+		}
+	}
+	return sum
+}
+
+func sumOf(path string) string {
+	file, err := os.Open(path)
 	if err != nil {
 		return err.Error()
 	}
@@ -69,7 +80,7 @@ func (f *source) sum() string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// watch calls reload each time the file has changed and each time hangup gets a
+// watch calls reload each time a file has changed and each time hangup gets a
 // signal, until ctx ends. It watches the directory: to save a file, most editors
 // put another one in its place.
 func (f *source) watch(ctx context.Context, hangup <-chan os.Signal, reload func(), log *slog.Logger) {

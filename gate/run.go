@@ -21,22 +21,17 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	file := &source{path: settings.Allowlist}
-	proxies, err := settings.proxies()
+	file, err := newFiles(settings)
 	if err != nil {
 		return err
 	}
-	load := withProxies(file.load, proxies)
-	policies, err := load()
+	policies, err := file.load()
 	if err != nil {
-		return fmt.Errorf("the allowlist is refused, so nothing was opened:\n%w", err)
+		return fmt.Errorf("the allowlist, or a file that goes with it, is refused, so nothing was opened:\n%w", err)
 	}
-	resolver, err := settings.resolver()
-	if err != nil {
-		return err
-	}
+	resolver := file.resolver
 	defer resolver.CloseIdle()
-	d := &Daemon{Policies: policies, Load: load, Resolver: resolver, Proxies: proxies, Cache: settings.cache(), Metrics: NewMetrics(), Log: log, Decisions: decisions, Version: version}
+	d := &Daemon{Policies: policies, Load: file.load, Resolver: resolver, Proxy: file.proxy, Cache: settings.cache(), Metrics: NewMetrics(), Log: log, Decisions: decisions, Version: version}
 	resolver.Observe = d.Metrics.asked
 	d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, hangup, reload, log) }
 	if w := forwardWarning(ipForward); w != "" {

@@ -43,6 +43,11 @@ func TestParseSettings(t *testing.T) {
 	if err != nil || s.Allowlist != "/a" || s.ControlSocket != "/b" || len(s.Resolvers) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
+	empty, err := ParseSettings([]string{"SALLYPORT_CACHE_NAMES=", "SALLYPORT_RESOLVERS=", "SALLYPORT_METRICS_LISTEN=", "SALLYPORT_DECISION_LOG_SIZE=", "SALLYPORT_ALLOWLIST="})
+	defaults, _ := ParseSettings(nil)
+	if err != nil || fmt.Sprint(empty) != fmt.Sprint(defaults) {
+		t.Errorf("variables without a value give %+v, %v", empty, err)
+	}
 	for _, bad := range []string{"dns.example", "192.0.2.1:", "192.0.2.1:0", "192.0.2.1:x", "192.0.2.300", "192.0.2.1,,192.0.2.2",
 		"https://192.0.2.1", "tls://dns.example", "tls://192.0.2.1#", "tls://192.0.2.1#a b", "192.0.2.1#dns.example", "tcp://192.0.2.1:0"} {
 		if s, err := ParseSettings([]string{"SALLYPORT_RESOLVERS=" + bad}); err == nil {
@@ -56,7 +61,7 @@ func TestParseSettings(t *testing.T) {
 	}
 	for _, ca := range []string{filepath.Join(t.TempDir(), "absent.pem"), os.DevNull} {
 		s := Settings{Resolvers: []dnsServer{dnsServer(sniproxy.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))}, ResolverCA: ca}
-		if _, err := s.resolver(); err == nil {
+		if _, err := s.authorities(); err == nil {
 			t.Errorf("authorities from %s", ca)
 		}
 	}
@@ -64,6 +69,10 @@ func TestParseSettings(t *testing.T) {
 
 // An allowlist that is missing, empty or malformed: an error with file and line,
 // and nothing is open.
+//
+// probe: P1
+// oracle: the error with file and line, and the control socket, which is not there; a
+// good file starts
 func TestRunRefusesAllowlist(t *testing.T) {
 	dir := t.TempDir()
 	settings := Settings{
@@ -121,6 +130,10 @@ func TestRunRefusesAllowlist(t *testing.T) {
 	}
 }
 
+// TestListenControl finds all sorts of things in the socket's place.
+//
+// probe: N8
+// oracle: the mode of the socket's file, and files of others that stay as they were
 func TestListenControl(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
 	open := func(t *testing.T) net.Listener {

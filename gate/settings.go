@@ -3,6 +3,7 @@ package gate
 import (
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -59,7 +60,9 @@ type Settings struct {
 // ParseSettings reads the settings from an environment in the form of os.Environ.
 func ParseSettings(environ []string) (Settings, error) {
 	var s Settings
-	err := env.ParseWithOptions(&s, env.Options{Prefix: envPrefix, Environment: env.ToMap(environ)})
+	variables := env.ToMap(environ)
+	maps.DeleteFunc(variables, func(_, value string) bool { return value == "" }) // as a Compose file may pass on what is not set
+	err := env.ParseWithOptions(&s, env.Options{Prefix: envPrefix, Environment: variables})
 	if err != nil {
 		return Settings{}, fmt.Errorf("settings: %w", err)
 	}
@@ -102,17 +105,33 @@ func (s Settings) resolver() (*sniproxy.DNSResolver, error) {
 	for _, d := range s.Resolvers {
 		r.Servers = append(r.Servers, sniproxy.DNSServer(d))
 	}
-	if s.ResolverCA != "" {
-		pem, err := os.ReadFile(s.ResolverCA)
-		if err != nil {
-			return nil, fmt.Errorf("the resolvers' authorities: %w", err)
-		}
-		r.Roots = x509.NewCertPool()
-		if !r.Roots.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("the resolvers' authorities: %s holds no certificate", s.ResolverCA)
-		}
-	}
 	return r, nil
+}
+
+// authorities are those of DNS servers over TLS, read from their file now; nil for
+// the public ones.
+func (s Settings) authorities() (*x509.CertPool, error) {
+	if s.ResolverCA == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(s.ResolverCA)
+	if err != nil {
+		return nil, fmt.Errorf("the resolvers' authorities: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("the resolvers' authorities: %s holds no certificate", s.ResolverCA)
+	}
+	return roots, nil
+}
+
+// ResolverNames are the DNS servers of the settings, as they may be written there.
+func (s Settings) ResolverNames() []string {
+	var names []string
+	for _, d := range s.Resolvers {
+		names = append(names, sniproxy.DNSServer(d).String())
+	}
+	return names
 }
 
 // A dnsServer is a DNS server in the settings.

@@ -105,6 +105,9 @@ func TestOpenSinkRefuses(t *testing.T) {
 
 // A disk that is full in the middle of a line: the half is taken back, and the
 // line is written when there is room.
+//
+// probe: L6
+// oracle: the file, read line by line
 func TestSinkHalfLine(t *testing.T) {
 	signal.Ignore(unix.SIGXFSZ)
 	defer signal.Reset(unix.SIGXFSZ)
@@ -177,6 +180,10 @@ func TestSinkPendingIsBounded(t *testing.T) {
 
 // A full disk denies rather than forgets: names, connections and requests, with
 // a reason, until there is room; nothing that was allowed is missing then.
+//
+// probe: L6
+// oracle: a real full device: names and tunnels refused with their reason in the
+// receipt, and the file afterwards, from which nothing allowed is missing
 func TestFullDiskDenies(t *testing.T) {
 	dir := t.TempDir()
 	link, file := filepath.Join(dir, "current"), filepath.Join(dir, "decisions.ndjson")
@@ -223,7 +230,7 @@ func TestFullDiskDenies(t *testing.T) {
 		return err == nil && count(cell.Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonListed) == 1
 	})
 	refused()
-	if h, err := g.Health(t.Context()); err != nil || !strings.Contains(strings.Join(h.Warnings, " "), "cannot be written") {
+	if h, err := g.Health(t.Context()); err != nil || h.Status != control.StatusDenying || !strings.Contains(h.Warnings[0], "cannot be written") {
 		t.Errorf("health %+v, %v", h, err)
 	}
 	if _, body, _ := g.request(t, http.MethodGet, "/metrics", ""); strings.Contains(body, "\nsallyport_log_sink_errors_total 0\n") {
@@ -231,7 +238,7 @@ func TestFullDiskDenies(t *testing.T) {
 	}
 
 	point(file)
-	g.eventually(t, "names again", func(control.Health) bool { return sink.Ready() })
+	g.eventually(t, "names again", func(h control.Health) bool { return h.Status == control.StatusOK })
 	g.wantResolved(t, 1, "last.site.example.")
 	cell := g.release(t, "cell-1")
 	for _, kind := range []firewall.Kind{firewall.KindDNS, firewall.KindTLS} {

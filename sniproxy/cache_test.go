@@ -164,6 +164,9 @@ func TestNewCacheRefuses(t *testing.T) {
 
 // What the cache holds is judged at each use: an address that one policy admits
 // is no verdict for the next connection.
+//
+// probe: R4
+// oracle: the addresses that were dialled, and the records
 func TestCachedAnswerIsJudged(t *testing.T) {
 	s := startDNS(t, "inner.example. 300 IN A 10.0.0.7\nfine.example. 300 IN A 1.1.1.1\n")
 	cache := newCache(t, &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}, 8)

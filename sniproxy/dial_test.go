@@ -33,6 +33,9 @@ func TestInterleave(t *testing.T) {
 }
 
 // Dials that fail or hang: who is tried, when, and that all of them end.
+//
+// probe: R5
+// oracle: the addresses that were dialled
 func TestDialAnyStagger(t *testing.T) {
 	const hang, fail = "hang", "fail"
 	tests := []struct {

@@ -85,6 +85,8 @@ func (f *flow) judge(p *firewall.Policy) {
 		why = string(d.Reason)
 	case f.ech && !p.PassECH():
 		why = string(firewall.ReasonECH)
+	case d.Via != f.decision.Via: // the way it has taken is no longer the one to take
+		why = "via"
 	case admits(f.decision, f.upstream.Addr()) && !admits(d, f.upstream.Addr()):
 		why = string(firewall.ReasonAddress)
 	default:

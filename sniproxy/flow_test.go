@@ -62,6 +62,7 @@ func TestPolicyChanged(t *testing.T) {
 		{"the host is gone", parse("allow: [{host: other.example, private: [127.0.0.0/8]}], ech: pass"), "not_listed"},
 		{"its port is gone", parse("allow: [{host: www.site.example, ports: [80], private: [127.0.0.0/8]}], ech: pass"), "port_not_listed"},
 		{"its address is no longer admitted", parse("allow: [www.site.example], ech: pass"), "address_refused"},
+		{"it is to be reached by way of a proxy", parse("allow: [{host: www.site.example, private: [127.0.0.0/8], via: corp}], ech: pass"), "via"},
 		{"the policy is gone", nil, "not_listed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -90,6 +90,10 @@ func bodyOf(t *testing.T, resp *http.Response, err error) string {
 	return string(b)
 }
 
+// TestForwardRealClient has an unmodified client make requests of all kinds.
+//
+// probe: S22
+// oracle: a real web server on the far side, which notes each request; the records
 func TestForwardRealClient(t *testing.T) {
 	noLeak(t)
 	c := newCell(t, "strict", nil)
@@ -137,6 +141,10 @@ func TestForwardRealClient(t *testing.T) {
 }
 
 // A refused request gets an answer that says who refused it, and why.
+//
+// probe: H1, H10, R11
+// oracle: a web server on the far side that sees the control only, the count of look-
+// ups, the status and the record
 func TestForwardRefusals(t *testing.T) {
 	tests := []struct {
 		url    string
@@ -186,83 +194,111 @@ func TestForwardRefusals(t *testing.T) {
 
 // Requests that two readers could take differently, and such as are not for a
 // forwarder: none is looked up or dialled.
+//
+// oracle: a web server on the far side that sees the control only, the count of look-
+// ups, the status, and the record with its reason
 func TestForwardRefusesMalformed(t *testing.T) {
 	const host = "Host: site.example\r\n"
 	get := func(fields string) string { return "GET / HTTP/1.1\r\n" + host + fields + "\r\n" }
+	const bad, name, limit = firewall.ReasonBadRequest, firewall.ReasonBadName, firewall.ReasonLimit
 	post := func(rest string) string { return "POST / HTTP/1.1\r\n" + host + rest }
 	tests := []struct {
 		name   string
 		raw    string
 		status int // 0: closed without an answer
+		reason firewall.Reason
 	}{
-		{"no Host", "GET / HTTP/1.1\r\n\r\n", 400},
-		{"empty Host", "GET / HTTP/1.1\r\nHost: \r\n\r\n", 400},
-		{"two Hosts", get(host), 400},
-		{"two different Hosts", get("host: evil.example\r\n"), 400},
-		{"Host with a comma", "GET / HTTP/1.1\r\nHost: site.example, evil.example\r\n\r\n", 400},
-		{"Host with userinfo", "GET / HTTP/1.1\r\nHost: a@site.example\r\n\r\n", 400},
-		{"Host with a path", "GET / HTTP/1.1\r\nHost: site.example/x\r\n\r\n", 400},
-		{"Host with a space", "GET / HTTP/1.1\r\nHost: site.example evil.example\r\n\r\n", 400},
-		{"Host with NUL", "GET / HTTP/1.1\r\nHost: site.example\x00evil\r\n\r\n", 400},
-		{"Host with another port", "GET / HTTP/1.1\r\nHost: site.example:443\r\n\r\n", 400},
-		{"Host with an odd port", "GET / HTTP/1.1\r\nHost: site.example:080\r\n\r\n", 400},
-		{"Host with an empty port", "GET / HTTP/1.1\r\nHost: site.example:\r\n\r\n", 400},
-		{"Host in UTF-8", "GET / HTTP/1.1\r\nHost: s\u0131te.example\r\n\r\n", 400},
-		{"space before the colon", "GET / HTTP/1.1\r\nHost : site.example\r\n\r\n", 400},
-		{"folded Host", "GET / HTTP/1.1\r\nHost:\r\n site.example\r\n\r\n", 400},
-		{"folded field", get("X-A: b\r\n c\r\n"), 400},
-		{"first field folded", "GET / HTTP/1.1\r\n Host: evil.example\r\n" + host + "\r\n", 400},
-		{"field without a colon", get("X-A\r\n"), 400},
-		{"field without a name", get(": x\r\n"), 400},
-		{"field with a control byte", get("X-A: \x01\r\n"), 400},
-		{"bare CR in a field", get("X-A: b\rX-B: c\r\n"), 400},
-		{"bare LF", "GET / HTTP/1.1\nHost: site.example\n\n", 400},
-		{"one bare LF", "GET / HTTP/1.1\r\nHost: site.example\nX: y\r\n\r\n", 400},
-		{"bare LF at the end", "GET / HTTP/1.1\r\nHost: site.example\r\n\n", 400},
-		{"HTTP/1.0", "GET / HTTP/1.0\r\n" + host + "\r\n", 400},
-		{"HTTP/0.9", "GET /\r\n", 400},
-		{"HTTP/1.2", "GET / HTTP/1.2\r\n" + host + "\r\n", 400},
-		{"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400},
-		{"lower-case version", "GET / http/1.1\r\n" + host + "\r\n", 400},
-		{"two spaces", "GET  / HTTP/1.1\r\n" + host + "\r\n", 400},
-		{"tab", "GET\t/ HTTP/1.1\r\n" + host + "\r\n", 400},
-		{"space in the target", "GET /a b HTTP/1.1\r\n" + host + "\r\n", 400},
-		{"fragment in the target", "GET /a#b HTTP/1.1\r\n" + host + "\r\n", 400},
-		{"UTF-8 in the target", "GET /\u00e4 HTTP/1.1\r\n" + host + "\r\n", 400},
-		{"absolute form of another host", "GET http://evil.example/ HTTP/1.1\r\n" + host + "\r\n", 400},
-		{"absolute form of the same host", "GET http://site.example/ HTTP/1.1\r\n" + host + "\r\n", 400},
-		{"asterisk form", "OPTIONS * HTTP/1.1\r\n" + host + "\r\n", 400},
-		{"CONNECT", "CONNECT site.example:443 HTTP/1.1\r\n" + host + "\r\n", 405},
-		{"TRACE", "TRACE / HTTP/1.1\r\n" + host + "\r\n", 405},
-		{"h2c upgrade", get("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"), 400},
-		{"websocket", get("Connection: Upgrade\r\nUpgrade: websocket\r\n"), 400},
-		{"length and coding", post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
-		{"two lengths", post("Content-Length: 0\r\nContent-Length: 5\r\n\r\n"), 400},
-		{"same length twice", post("Content-Length: 0\r\nContent-Length: 0\r\n\r\n"), 400},
-		{"list of lengths", post("Content-Length: 5, 5\r\n\r\nhello"), 400},
-		{"signed length", post("Content-Length: +5\r\n\r\nhello"), 400},
-		{"negative length", post("Content-Length: -5\r\n\r\nhello"), 400},
-		{"hexadecimal length", post("Content-Length: 0x5\r\n\r\nhello"), 400},
-		{"huge length", post("Content-Length: 99999999999999999999\r\n\r\n"), 400},
-		{"empty length", post("Content-Length:\r\n\r\n"), 400},
-		{"underscored length", post("Content_Length: 5\r\n\r\nhello"), 400},
-		{"underscored coding", post("Transfer_Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
-		{"two codings", post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
-		{"coding list", post("Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), 400},
-		{"identity", post("Transfer-Encoding: identity\r\n\r\n"), 400},
-		{"obfuscated coding", post("Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n"), 400},
-		{"quoted coding", post("Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n"), 400},
-		{"coding with a parameter", post("Transfer-Encoding: chunked;x=y\r\n\r\n0\r\n\r\n"), 400},
-		{"unknown expectation", get("Expect: 200-maybe\r\n"), 417},
-		{"long head", get("X-A: " + strings.Repeat("a", 70_000) + "\r\n"), 431},
-		{"many fields", get(strings.Repeat("X-A: b\r\n", 200)), 431},
-		{"long method", strings.Repeat("A", 40) + " / HTTP/1.1\r\n" + host + "\r\n", 400},
-		{"TLS", string(record(message(sni("site.example")))), 0},
-		{"SOCKS5", "\x05\x01\x00", 0},
-		{"empty line first", "\r\n" + get(""), 0},
-		{"SSH", "SSH-2.0-OpenSSH_9.9\r\n", 400},
-		{"PROXY", "PROXY TCP4 1.2.3.4 5.6.7.8 1 80\r\n" + get(""), 400},
-		{"half a head", "GET / HTTP/1.1\r\n" + host, 0},
+		// probe: H2
+		{"no Host", "GET / HTTP/1.1\r\n\r\n", 400, bad},
+		{"empty Host", "GET / HTTP/1.1\r\nHost: \r\n\r\n", 400, name},
+		// probe: H3
+		{"two Hosts", get(host), 400, bad},
+		{"two different Hosts", get("host: evil.example\r\n"), 400, bad},
+		{"Host with a comma", "GET / HTTP/1.1\r\nHost: site.example, evil.example\r\n\r\n", 400, name},
+		{"Host with userinfo", "GET / HTTP/1.1\r\nHost: a@site.example\r\n\r\n", 400, name},
+		{"Host with a path", "GET / HTTP/1.1\r\nHost: site.example/x\r\n\r\n", 400, name},
+		{"Host with a space", "GET / HTTP/1.1\r\nHost: site.example evil.example\r\n\r\n", 400, name},
+		{"Host with NUL", "GET / HTTP/1.1\r\nHost: site.example\x00evil\r\n\r\n", 400, bad},
+		// probe: H10
+		{"Host with another port", "GET / HTTP/1.1\r\nHost: site.example:443\r\n\r\n", 400, bad},
+		{"Host with an odd port", "GET / HTTP/1.1\r\nHost: site.example:080\r\n\r\n", 400, bad},
+		{"Host with an empty port", "GET / HTTP/1.1\r\nHost: site.example:\r\n\r\n", 400, name},
+		// probe: H3
+		{"Host in UTF-8", "GET / HTTP/1.1\r\nHost: s\u0131te.example\r\n\r\n", 400, name},
+		{"space before the colon", "GET / HTTP/1.1\r\nHost : site.example\r\n\r\n", 400, bad},
+		// probe: H3, H7
+		{"folded Host", "GET / HTTP/1.1\r\nHost:\r\n site.example\r\n\r\n", 400, bad},
+		// probe: H7
+		{"folded field", get("X-A: b\r\n c\r\n"), 400, bad},
+		{"first field folded", "GET / HTTP/1.1\r\n Host: evil.example\r\n" + host + "\r\n", 400, bad},
+
+		{"field without a colon", get("X-A\r\n"), 400, bad},
+		{"field without a name", get(": x\r\n"), 400, bad},
+		{"field with a control byte", get("X-A: \x01\r\n"), 400, bad},
+		{"bare CR in a field", get("X-A: b\rX-B: c\r\n"), 400, bad},
+		// probe: H7
+		{"bare LF", "GET / HTTP/1.1\nHost: site.example\n\n", 400, bad},
+		{"one bare LF", "GET / HTTP/1.1\r\nHost: site.example\nX: y\r\n\r\n", 400, bad},
+		{"bare LF at the end", "GET / HTTP/1.1\r\nHost: site.example\r\n\n", 400, bad},
+		// probe: H2
+		{"HTTP/1.0", "GET / HTTP/1.0\r\n" + host + "\r\n", 400, bad},
+		{"HTTP/0.9", "GET /\r\n", 400, bad},
+		{"HTTP/1.2", "GET / HTTP/1.2\r\n" + host + "\r\n", 400, bad},
+		// probe: H9
+		{"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, bad},
+
+		{"lower-case version", "GET / http/1.1\r\n" + host + "\r\n", 400, bad},
+		{"two spaces", "GET  / HTTP/1.1\r\n" + host + "\r\n", 400, bad},
+		{"tab", "GET\t/ HTTP/1.1\r\n" + host + "\r\n", 400, bad},
+		{"space in the target", "GET /a b HTTP/1.1\r\n" + host + "\r\n", 400, bad},
+		{"fragment in the target", "GET /a#b HTTP/1.1\r\n" + host + "\r\n", 400, bad},
+		{"UTF-8 in the target", "GET /\u00e4 HTTP/1.1\r\n" + host + "\r\n", 400, bad},
+		// probe: H4, N9
+		{"absolute form of another host", "GET http://evil.example/ HTTP/1.1\r\n" + host + "\r\n", 400, bad},
+		{"absolute form of the same host", "GET http://site.example/ HTTP/1.1\r\n" + host + "\r\n", 400, bad},
+
+		{"asterisk form", "OPTIONS * HTTP/1.1\r\n" + host + "\r\n", 400, bad},
+		// probe: H8, N9
+		{"CONNECT", "CONNECT site.example:443 HTTP/1.1\r\n" + host + "\r\n", 405, bad},
+
+		{"TRACE", "TRACE / HTTP/1.1\r\n" + host + "\r\n", 405, bad},
+		// probe: H9
+		{"h2c upgrade", get("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"), 400, bad},
+		{"websocket", get("Connection: Upgrade\r\nUpgrade: websocket\r\n"), 400, bad},
+		// probe: H6
+		{"length and coding", post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400, bad},
+		{"two lengths", post("Content-Length: 0\r\nContent-Length: 5\r\n\r\n"), 400, bad},
+		{"same length twice", post("Content-Length: 0\r\nContent-Length: 0\r\n\r\n"), 400, bad},
+		{"list of lengths", post("Content-Length: 5, 5\r\n\r\nhello"), 400, bad},
+		{"signed length", post("Content-Length: +5\r\n\r\nhello"), 400, bad},
+		{"negative length", post("Content-Length: -5\r\n\r\nhello"), 400, bad},
+		{"hexadecimal length", post("Content-Length: 0x5\r\n\r\nhello"), 400, bad},
+		{"huge length", post("Content-Length: 99999999999999999999\r\n\r\n"), 400, bad},
+		{"empty length", post("Content-Length:\r\n\r\n"), 400, bad},
+		{"underscored length", post("Content_Length: 5\r\n\r\nhello"), 400, bad},
+		{"underscored coding", post("Transfer_Encoding: chunked\r\n\r\n0\r\n\r\n"), 400, bad},
+		{"two codings", post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400, bad},
+		{"coding list", post("Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), 400, bad},
+		{"identity", post("Transfer-Encoding: identity\r\n\r\n"), 400, bad},
+		{"obfuscated coding", post("Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n"), 400, bad},
+		{"quoted coding", post("Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n"), 400, bad},
+		{"coding with a parameter", post("Transfer-Encoding: chunked;x=y\r\n\r\n0\r\n\r\n"), 400, bad},
+
+		{"unknown expectation", get("Expect: 200-maybe\r\n"), 417, bad},
+		// probe: H11
+		{"long head", get("X-A: " + strings.Repeat("a", 70_000) + "\r\n"), 431, limit},
+		{"many fields", get(strings.Repeat("X-A: b\r\n", 200)), 431, limit},
+
+		{"long method", strings.Repeat("A", 40) + " / HTTP/1.1\r\n" + host + "\r\n", 400, bad},
+		// probe: H14
+		{"TLS", string(record(message(sni("site.example")))), 0, bad},
+		// probe: N9
+		{"SOCKS5", "\x05\x01\x00", 0, bad},
+
+		{"empty line first", "\r\n" + get(""), 0, bad},
+		{"SSH", "SSH-2.0-OpenSSH_9.9\r\n", 400, bad},
+		{"PROXY", "PROXY TCP4 1.2.3.4 5.6.7.8 1 80\r\n" + get(""), 400, bad},
+		{"half a head", "GET / HTTP/1.1\r\n" + host, 0, bad},
 	}
 	c := newCell(t, "strict", nil)
 	o := newOrigin(t, c, echo)
@@ -280,8 +316,8 @@ func TestForwardRefusesMalformed(t *testing.T) {
 				t.Errorf("answer %q, want status %d", got, tt.status)
 			}
 			r := c.last(i + 1)
-			if r.Verdict != firewall.Deny || r.Upstream.IsValid() || strings.ContainsAny(r.Host+r.Detail, "\r\n\x00") {
-				t.Errorf("record %+v", r)
+			if r.Verdict != firewall.Deny || r.Reason != tt.reason || r.Upstream.IsValid() || strings.ContainsAny(r.Host+r.Detail, "\r\n\x00") {
+				t.Errorf("record %+v, want %s", r, tt.reason)
 			}
 		})
 	}
@@ -296,6 +332,10 @@ func TestForwardRefusesMalformed(t *testing.T) {
 }
 
 // On a connection that is kept, each request is judged for itself.
+//
+// probe: H5
+// oracle: a web server on the far side, which sees the allowed requests only; the
+// records
 func TestForwardKeptConnection(t *testing.T) {
 	c := newCell(t, "strict", nil)
 	o := newOrigin(t, c, echo)
@@ -334,6 +374,10 @@ func TestForwardKeptConnection(t *testing.T) {
 }
 
 // Requests sent ahead of their answers are judged one by one, too.
+//
+// probe: H5
+// oracle: a web server on the far side, which sees the first two requests only; the
+// records
 func TestForwardPipeline(t *testing.T) {
 	c := newCell(t, "strict", nil)
 	o := newOrigin(t, c, echo)
@@ -349,10 +393,16 @@ func TestForwardPipeline(t *testing.T) {
 	if got := fmt.Sprint(o.requests()); got != "[GET site.example /1 POST site.example /2]" {
 		t.Errorf("the origin saw %s", got)
 	}
-	c.wait(3)
+	rs := c.wait(3) // and none of the fourth, which was not read
+	if r := rs[2]; rs[0].Verdict != firewall.Allow || rs[1].Verdict != firewall.Allow || r.Reason != firewall.ReasonNotListed || r.Host != "evil.example" {
+		t.Errorf("records %+v", rs)
+	}
 }
 
 // A body is never taken for a request, and what follows it upstream is nothing.
+//
+// probe: H6
+// oracle: a listener on the far side, which reads the request and what follows it
 func TestForwardHidesNoRequest(t *testing.T) {
 	hidden := "GET /hidden HTTP/1.1\r\nHost: evil.example\r\n\r\n"
 	for _, method := range []string{"GET", "POST"} {
@@ -380,6 +430,9 @@ func TestForwardHidesNoRequest(t *testing.T) {
 
 // What a client says about the connection, or in the name of a proxy, stays
 // behind; all else arrives as it was sent.
+//
+// probe: H12
+// oracle: the head as it arrives at the far side, byte for byte
 func TestForwardFields(t *testing.T) {
 	c, k := newCell(t, "strict", nil), newCanary(t)
 	c.origin("127.0.0.1:80", k.addr)
@@ -452,6 +505,10 @@ func TestForwardStreams(t *testing.T) {
 
 // A redirect is passed on: where it leads is the client's next request, judged
 // like any other.
+//
+// probe: H13
+// oracle: the answer that the client gets, the requests that the far side saw, and the
+// count of dials
 func TestForwardRedirect(t *testing.T) {
 	c := newCell(t, "strict", nil)
 	o := newOrigin(t, c, func(w http.ResponseWriter, r *http.Request) {
@@ -465,9 +522,15 @@ func TestForwardRedirect(t *testing.T) {
 	if n := len(c.dials()); n != 1 {
 		t.Errorf("%d dials", n)
 	}
+	if r := c.last(1); r.Verdict != firewall.Allow || r.Host != "site.example" {
+		t.Errorf("record %+v", r)
+	}
 }
 
 // Slow clients meet a deadline: for the head an absolute one.
+//
+// probe: H11
+// oracle: the status that the client gets, and the record
 func TestForwardHeadDeadline(t *testing.T) {
 	c := newCell(t, "strict", func(s *Server) { s.HelloTimeout = 200 * time.Millisecond })
 	conn := dialTCP(t, c.http)

@@ -34,7 +34,11 @@ type Proxy struct {
 // connectVia opens a tunnel through the proxy that d names, to a name whose
 // addresses have been judged.
 func (s *Server) connectVia(ctx context.Context, name firewall.Name, addrs []netip.Addr, port uint16, d firewall.Decision) (*net.TCPConn, netip.AddrPort, *refusal) {
-	p, ok := s.Proxies[d.Via]
+	var p Proxy
+	ok := s.Proxy != nil
+	if ok {
+		p, ok = s.Proxy(d.Via)
+	}
 	if !ok {
 		return nil, netip.AddrPort{}, dialFault(fmt.Errorf("the gate has no proxy called %s", d.Via))
 	}

@@ -97,7 +97,7 @@ func viaCell(t *testing.T, p Proxy) *cell {
 	policy, _ := ps.Policy("p")
 	c := newCell(t, "strict", func(s *Server) {
 		s.Policy = policy
-		s.Proxies = map[string]Proxy{"corp": p}
+		s.Proxy = func(name string) (Proxy, bool) { return p, name == "corp" }
 	})
 	c.origin(p.Addr.String(), p.Addr.String())
 	c.resolver.set("www.far.example", "1.1.1.1", "1.1.1.2")

@@ -121,6 +121,10 @@ func TestTunnelFreesAbandoned(t *testing.T) {
 }
 
 // When the lease ends, everything in flight is cut, recorded, and gone.
+//
+// probe: L11, P5
+// oracle: both ends of the connections, which are cut; the records, which are complete;
+// the ports, which are closed
 func TestServeEnds(t *testing.T) {
 	noLeak(t)
 	c, k := newTunnelCell(t, nil)
@@ -160,6 +164,9 @@ func TestServeEnds(t *testing.T) {
 }
 
 // A resolver or upstream that hangs does not hold up the end of a lease.
+//
+// probe: L11
+// oracle: the server returns though the resolver hangs, and the record says why
 func TestServeEndsWhileConnecting(t *testing.T) {
 	noLeak(t)
 	hang := make(chan struct{})
@@ -184,6 +191,11 @@ func (f resolverFunc) Resolve(ctx context.Context, _ firewall.Name) ([]netip.Add
 	return f(ctx)
 }
 
+// TestForeignClient knocks from outside the cell.
+//
+// probe: X1
+// oracle: what the stranger reads, and the record; the other tests' clients are of the
+// cell
 func TestForeignClient(t *testing.T) {
 	c := newCell(t, "strict", func(s *Server) { s.Prefix = netip.MustParsePrefix("172.30.7.0/28") })
 	for i, addr := range []string{c.tls, c.http} {
@@ -208,6 +220,10 @@ func knock(addr string) ([]byte, error) {
 }
 
 // The bound on connections is one for both services, and frees with them.
+//
+// probe: S20
+// oracle: the connections over the cap, which are closed; the record; a place that is
+// taken again
 func TestConnectionLimit(t *testing.T) {
 	c, k := newTunnelCell(t, func(s *Server) { s.MaxConns = 2 })
 	a, _ := c.open(k)
@@ -227,6 +243,10 @@ func TestConnectionLimit(t *testing.T) {
 }
 
 // Long unfinished hellos share one bounded account; short ones need none of it.
+//
+// probe: S20
+// oracle: the account of bytes held, and a short hello that reaches the far side
+// meanwhile
 func TestHelloMemory(t *testing.T) {
 	const long = 350_000 // raw bytes held by each
 	hello := cutRecords(padded("site.example", 60_000), 1)[:long]
@@ -256,6 +276,9 @@ func TestHelloMemory(t *testing.T) {
 
 // A Server that lacks what it needs serves nothing; one without a policy or a
 // prefix refuses everything.
+//
+// probe: P4
+// oracle: listeners that are closed, and the records of refusals
 func TestZeroServer(t *testing.T) {
 	ln := listen(t)
 	if err := new(Server).ServeTLS(context.Background(), ln); err == nil {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -33,13 +34,22 @@ const (
 type DNSResolver struct {
 	// Servers are asked in order, the next one when one fails. Required.
 	Servers []DNSServer
-	// Roots are the authorities for servers over TLS; if nil, the system's.
+	// Roots are the authorities for servers over TLS; if nil, the system's. See
+	// SetRoots.
 	Roots *x509.CertPool
 	// Observe, if not nil, is told of each question to each server: how long it
 	// took and whether it was answered.
 	Observe func(server DNSServer, took time.Duration, answered bool)
 
-	idle idlePool
+	roots atomic.Pointer[x509.CertPool] // in place of Roots; nil if not set
+	idle  idlePool
+}
+
+// SetRoots puts other authorities in the place of Roots, also while the resolver
+// is in use. Connections that wait for a next question are closed.
+func (r *DNSResolver) SetRoots(roots *x509.CertPool) {
+	r.roots.Store(roots)
+	r.CloseIdle()
 }
 
 // An Answer is what a name resolved to.

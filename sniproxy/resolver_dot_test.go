@@ -197,3 +197,27 @@ zero.example.  0 IN A 192.0.2.7
 		}
 	}
 }
+
+// Authorities are replaced while the resolver is in use: a server that they do not
+// know is not asked any more, over no connection that is open either.
+func TestSetRoots(t *testing.T) {
+	s := startDoT(t, "dns.example")
+	r := &DNSResolver{Servers: []DNSServer{{OverTLS, s.addr, "dns.example"}}, Roots: s.roots}
+	t.Cleanup(r.CloseIdle)
+	look := func() error {
+		_, err := r.Resolve(t.Context(), parseName(t, "both.example"))
+		return err
+	}
+	if err := look(); err != nil {
+		t.Fatal(err)
+	}
+	_, others := certificate(t, "dns.example")
+	r.SetRoots(others)
+	if err := look(); err == nil {
+		t.Error("a server of another authority answers")
+	}
+	r.SetRoots(s.roots)
+	if err := look(); err != nil {
+		t.Error(err)
+	}
+}

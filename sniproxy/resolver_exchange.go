@@ -74,7 +74,7 @@ func askOver(ctx context.Context, c *dns.Client, conn *dns.Conn, q *dns.Msg) (*d
 func (r *DNSResolver) exchangeTLS(ctx context.Context, server DNSServer, q *dns.Msg) (*dns.Msg, error) {
 	c := &dns.Client{Net: "tcp-tls", Timeout: tryTimeout, TLSConfig: &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		RootCAs:    r.Roots,
+		RootCAs:    cmp.Or(r.roots.Load(), r.Roots),
 		ServerName: cmp.Or(server.Name, server.Addr.Addr().WithZone("").String()),
 	}}
 	if conn := r.idle.take(server); conn != nil {

@@ -165,6 +165,11 @@ func manyRecords(name string, n int) string {
 	return b.String()
 }
 
+// TestResolve asks a real DNS server whose answers are good and bad.
+//
+// probe: R10
+// oracle: the answers of a real DNS server, held against what the resolver makes of
+// them
 func TestResolve(t *testing.T) {
 	zone := testZone + manyRecords("big1000.example.", 1000)
 	for i := range 12 {
@@ -189,11 +194,15 @@ func TestResolve(t *testing.T) {
 		{"absent.example", "", "no such name", false},
 		{"servfail.example", "", "SERVFAIL", false},
 		{"liar.example", "", "another question", false},
+		// probe: R6
 		{"inside.example", "", "vault.corp.internal", true},
 		{"meta.example", "", "Metadata.Google.Internal", true},
+		// probe: R6, R9
 		{"local.example", "", "localhost", true},
+		// probe: R6
 		{"literal.example", "", "10.0.0.1", true},
 		{"dotted.example", "", `a\\.b.example`, true},
+
 		{"loop.example", "", "more than 8 CNAMEs", true},
 		{"long0.example", "", "more than 8 CNAMEs", true},
 		{"long4.example", "192.0.2.12", "", false},
@@ -222,6 +231,9 @@ func TestResolve(t *testing.T) {
 }
 
 // A name is asked for as it is, fully qualified, whatever its parts look like.
+//
+// probe: R9
+// oracle: the questions as the DNS server on the far side got them
 func TestResolveAsksTheNameAlone(t *testing.T) {
 	s := startDNS(t, testZone)
 	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
@@ -240,6 +252,9 @@ func TestResolveAsksTheNameAlone(t *testing.T) {
 
 // The next server answers where one is dead, silent or broken; that a name does
 // not exist is an answer.
+//
+// probe: R10
+// oracle: which of two real servers has answered
 func TestResolveNextServer(t *testing.T) {
 	const zone = "four.example. 60 IN A 192.0.2.4\nservfail.example. 60 IN A 192.0.2.5\nsilent.example. 60 IN A 192.0.2.6\n"
 	good, bad := startDNS(t, zone), startDNS(t, "")
@@ -264,6 +279,10 @@ func TestResolveNextServer(t *testing.T) {
 	}
 }
 
+// TestResolveFailsClosed asks nobody, a silent server, and for no name.
+//
+// probe: R10
+// oracle: an error and no address
 func TestResolveFailsClosed(t *testing.T) {
 	s := startDNS(t, testZone)
 	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
@@ -284,6 +303,8 @@ func TestResolveFailsClosed(t *testing.T) {
 	}
 }
 
+// probe: R9
+// oracle: the servers that are made of a resolv.conf with search domains
 func TestSystemResolver(t *testing.T) {
 	tests := []struct {
 		name, conf, want, err string
@@ -317,6 +338,9 @@ func TestSystemResolver(t *testing.T) {
 }
 
 // The answer to a second look-up (rebinding) never reaches a dial unjudged.
+//
+// probe: R4
+// oracle: the addresses that were dialled, and the records
 func TestRebinding(t *testing.T) {
 	c := newCell(t, "open", nil)
 	for i, answer := range []string{"1.1.1.1", "10.0.0.1"} {

@@ -26,6 +26,10 @@ const (
 )
 
 // A faulty body never ends as if it were whole, for the upstream or in the record.
+//
+// probe: H6
+// oracle: the body as the far side reads it, which never seems whole; the status and
+// the record
 func TestForwardFaultyBody(t *testing.T) {
 	noLeak(t)
 	tests := []struct {
@@ -173,6 +177,10 @@ func TestForwardBadUpstream(t *testing.T) {
 
 // A kept upstream connection that died while idle is replaced without a sign,
 // by one to an address that is judged anew.
+//
+// probe: R5
+// oracle: the count of look-ups, the status and the record once the address is a
+// private one
 func TestForwardStaleUpstream(t *testing.T) {
 	c, k := exchangeCell(t)
 	conn := dialTCP(t, c.http)

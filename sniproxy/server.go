@@ -84,11 +84,12 @@ type Server struct {
 	// with TCP keep-alive. An own one should set keep-alive too: it is what ends
 	// a tunnel whose peer has vanished.
 	Dial func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error)
-	// Proxies are those that decisions may name, by their names; a host that is to
-	// be reached by way of another one is not reached.
-	Proxies map[string]Proxy
+	// Proxy finds the proxy that a decision names; a host that is to be reached by
+	// way of one that it does not find is not reached. If nil, it finds none.
+	Proxy func(name string) (Proxy, bool)
 	// Record gets one decision for each TLS connection and HTTP request, without
-	// the fields Run, Cell, Policy and Digest. It is called from many goroutines.
+	// the fields Run, Cell, Policy and Digest; connections that are not let in, for
+	// their number or for where they come from, are tallied (firewall.Tally). It is called from many goroutines.
 	// The record of a refusal comes before the client learns of it; that of a
 	// tunnel or request comes when it ends, and all come before Serve returns.
 	// Required.
@@ -138,9 +139,12 @@ type service struct {
 	// is yet to be started.
 	handle func(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) *tunnel
 
-	mu    sync.Mutex // guards conns and ended
+	mu    sync.Mutex // guards what follows
 	conns map[*net.TCPConn]struct{}
 	ended bool
+	// turned are the tallies of connections that were not let in, by the detail of
+	// their refusal; the gate's own words, of which there are few.
+	turned map[string]*firewall.Tally
 }
 
 func (s *Server) serve(parent context.Context, ln net.Listener, v *service) error {
@@ -149,7 +153,7 @@ func (s *Server) serve(parent context.Context, ln net.Listener, v *service) erro
 		return errors.New("sniproxy: a server needs a resolver and a recorder")
 	}
 	ctx, cancel := context.WithCancel(parent)
-	v.conns = make(map[*net.TCPConn]struct{})
+	v.conns, v.turned = make(map[*net.TCPConn]struct{}), make(map[string]*firewall.Tally)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		<-ctx.Done()
@@ -159,6 +163,7 @@ func (s *Server) serve(parent context.Context, ln net.Listener, v *service) erro
 	err := v.accept(ctx, ln, &wg)
 	cancel()
 	wg.Wait()
+	v.endTallies()
 	if parent.Err() != nil {
 		return nil
 	}
@@ -200,12 +205,12 @@ func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitG
 	rec := firewall.Record{Time: time.Now(), Kind: v.kind, Port: v.port, Verdict: firewall.Deny}
 	rec.Client = addrPort(client.RemoteAddr())
 	if !v.Prefix.Contains(rec.Client.Addr()) {
-		v.finish(&rec, &refusal{reason: firewall.ReasonForeignClient, detail: "the client is outside the cell"})
+		v.turnAway(&refusal{reason: firewall.ReasonForeignClient, detail: "the client is outside the cell"}, rec.Client)
 		reset(client)
 		return
 	}
 	if r := v.enter(); r != nil {
-		v.finish(&rec, r)
+		v.turnAway(r, rec.Client)
 		client.Close()
 		return
 	}

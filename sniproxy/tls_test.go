@@ -15,6 +15,9 @@ import (
 )
 
 // An unmodified TLS client reaches an allowed host, and the record says so.
+//
+// probe: S22
+// oracle: the server on the far side, which says which name it was asked for
 func TestTunnelRealClient(t *testing.T) {
 	noLeak(t)
 	origin := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,6 +53,9 @@ func TestTunnelRealClient(t *testing.T) {
 }
 
 // A refused client learns of it at once, from an alert that it can name.
+//
+// probe: R11
+// oracle: the count of look-ups, the alert that the client gets and the record
 func TestTunnelRefusalIsReadable(t *testing.T) {
 	c := newCell(t, "strict", nil)
 	start := time.Now()
@@ -70,6 +76,10 @@ func TestTunnelRefusalIsReadable(t *testing.T) {
 
 // What reaches the upstream is what the client sent, to the byte, however it
 // was cut, and together with what followed the hello.
+//
+// probe: S22
+// oracle: the bytes that arrive at the upstream, compared with those that were sent;
+// the counts in the record
 func TestTunnelReplaysHello(t *testing.T) {
 	noLeak(t)
 	early := []byte("\x17\x03\x03\x00\x05early")
@@ -80,15 +90,21 @@ func TestTunnelReplaysHello(t *testing.T) {
 		segment int // bytes a write, 0 for all at once
 	}{
 		{"one record", record(small), 0},
+		// probe: S1
 		{"one byte a segment", record(small), 1},
+		// probe: S2
 		{"one byte a record", cutRecords(small, 1), 0},
 		{"one byte a record and segment", cutRecords(small, 1), 1},
+		// probe: S3
 		{"Go's client, post-quantum", goHello(t, "site.example"), 0},
 		{"Go's client, one byte a segment", goHello(t, "site.example"), 1},
 		{"20 KB over two records", record(padded("site.example", 20_000)), 0},
 		{"60 KB", record(padded("site.example", 60_000)), 1000},
+		// probe: S2, S3
 		{"60 KB, one byte a record", cutRecords(padded("site.example", 60_000), 1), 0},
+		// probe: S16
 		{"bytes after the hello", append(record(small), early...), 0},
+		// probe: S10, S14
 		{"GREASE names in upper case", record(message(ext{0x5a5a, []byte{1}}, sni("SITE.EXAMPLE"), ext{0xdada, nil})), 0},
 		{"record version 3.3", bytes.Replace(record(small), []byte{22, 3, 1}, []byte{22, 3, 3}, 1), 0},
 	}
@@ -133,6 +149,10 @@ func TestTunnelReplaysHello(t *testing.T) {
 // Every hello that must not pass: the client gets an alert or nothing, nothing
 // is looked up or dialled, one record says why. The positive control is the
 // same hello in good form, before and after.
+//
+// oracle: a listener on the far side and a resolver that count, the bytes that the
+// client gets, and the record. A hello in good form reaches the listener before and
+// after
 func TestTunnelRefusesHello(t *testing.T) {
 	noLeak(t)
 	good := sni("site.example")
@@ -148,23 +168,32 @@ func TestTunnelRefusesHello(t *testing.T) {
 	}{
 		{"no extensions", record(bare), firewall.ReasonNoSNI, alertMissingExtension, ""},
 		{"length beyond the extensions", record(handshake(1, append(message(good)[4:], 0))), firewall.ReasonBadHello, alertDecodeError, ""},
+		// probe: S5
 		{"no SNI", record(message(ext{10, []byte{0, 0}})), firewall.ReasonNoSNI, alertMissingExtension, ""},
+		// probe: R11
 		{"unlisted", name("evil.example"), firewall.ReasonNotListed, alertAccessDenied, "evil.example"},
 		{"suffix trick", name("evilsite.example"), firewall.ReasonNotListed, alertAccessDenied, "evilsite.example"},
 		{"floor name", name("metadata.google.internal"), firewall.ReasonFloorName, alertAccessDenied, "metadata.google.internal"},
+		// probe: X9
+		{"look-alike in Cyrillic", name("xn--ste-jhd.example"), firewall.ReasonNotListed, alertAccessDenied, "xn--ste-jhd.example"},
+		// probe: S6
 		{"two names", record(message(sniExt(sniEntry(0, "site.example"), sniEntry(0, "evil.example")))), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"two extensions", record(message(good, sni("evil.example"))), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"same name twice", record(message(good, good)), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"another extension twice", record(message(good, ext{10, nil}, ext{10, nil})), firewall.ReasonBadHello, alertDecodeError, ""},
+		// probe: S7
 		{"unknown name type first", record(message(sniExt(sniEntry(9, "x"), sniEntry(0, "site.example")))), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"unknown name type after", record(message(sniExt(sniEntry(0, "site.example"), sniEntry(9, "x")))), firewall.ReasonBadHello, alertDecodeError, ""},
+		// probe: S8
 		{"empty name", name(""), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"empty list", record(message(ext{0, []byte{0, 0}})), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"empty extension", record(message(ext{0, nil})), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"list too long", record(message(ext{0, append([]byte{0, 99}, sniEntry(0, "site.example")...)})), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"bytes after the list", record(message(ext{0, append(vec16(sniEntry(0, "site.example")), 0)})), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"name longer than the list", record(message(ext{0, vec16([]byte{0, 0, 50, 'a'})})), firewall.ReasonBadHello, alertDecodeError, ""},
+		// probe: S9
 		{"trailing dot", name("site.example."), firewall.ReasonBadName, alertUnrecognizedName, "site.example."},
+		// probe: S11, F9
 		{"NUL", name("site.example\x00.evil.example"), firewall.ReasonBadName, alertUnrecognizedName, `site.example\x00.evil.example`},
 		{"CRLF", name("site.example\r\nHost: x"), firewall.ReasonBadName, alertUnrecognizedName, `site.example\r\nHost: x`},
 		{"newline and forged record", name("site.example\n{\"verdict\":\"allow\"}"), firewall.ReasonBadName, alertUnrecognizedName, `site.example\n{"verdict":"allow"}`},
@@ -172,35 +201,46 @@ func TestTunnelRefusesHello(t *testing.T) {
 		{"at", name("a@site.example"), firewall.ReasonBadName, alertUnrecognizedName, "a@site.example"},
 		{"slash", name("site.example/"), firewall.ReasonBadName, alertUnrecognizedName, "site.example/"},
 		{"colon", name("site.example:443"), firewall.ReasonBadName, alertUnrecognizedName, "site.example:443"},
+		// probe: S12
 		{"IPv4", name("127.0.0.1"), firewall.ReasonBadName, alertUnrecognizedName, "127.0.0.1"},
 		{"IPv6", name("::1"), firewall.ReasonBadName, alertUnrecognizedName, "::1"},
 		{"decimal", name("2130706433"), firewall.ReasonBadName, alertUnrecognizedName, "2130706433"},
 		{"hexadecimal", name("0x7f.1"), firewall.ReasonBadName, alertUnrecognizedName, "0x7f.1"},
 		{"short form", name("127.1"), firewall.ReasonBadName, alertUnrecognizedName, "127.1"},
 		{"single label", name("localhost"), firewall.ReasonBadName, alertUnrecognizedName, "localhost"},
+		// probe: S13
 		{"wildcard", name("*.site.example"), firewall.ReasonBadName, alertUnrecognizedName, "*.site.example"},
 		{"leading hyphen", name("-a.site.example"), firewall.ReasonBadName, alertUnrecognizedName, "-a.site.example"},
 		{"label of 64", name(strings.Repeat("a", 64) + ".site.example"), firewall.ReasonBadName, alertUnrecognizedName, strings.Repeat("a", 64) + ".site.example"},
 		{"name of 300", name(strings.Repeat("a.", 144) + "site.example"), firewall.ReasonBadName, alertUnrecognizedName, strings.Repeat("a.", 48) + "a..."},
+		// probe: S15
 		{"ECH", record(message(good, ext{0xfe0d, []byte{0, 0}})), firewall.ReasonECH, alertAccessDenied, "site.example"},
 		{"ECH before the name", record(message(ext{0xfe0d, nil}, good)), firewall.ReasonECH, alertAccessDenied, "site.example"},
 		{"encrypted SNI of the drafts", record(message(good, ext{0xffce, nil})), firewall.ReasonECH, alertAccessDenied, "site.example"},
+		// probe: S4
 		{"record over 16384", append([]byte{22, 3, 1, 0x40, 1}, make([]byte, 0x4001)...), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"empty record", append([]byte{22, 3, 1, 0, 0}, record(message(good))...), firewall.ReasonBadHello, alertDecodeError, ""},
+
 		{"alert inside", append(append(cutRecords(message(good)[:20], 20), 21, 3, 1, 0, 2, 1, 0), record(message(good)[20:])...), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"second hello in the record", record(append(message(good), message(sni("evil.example"))...)), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"another handshake message", record(handshake(2, make([]byte, 40))), firewall.ReasonBadHello, alertDecodeError, ""},
+		// probe: S3
 		{"hello over the cap", record(padded("site.example", 65_530))[:20_000], firewall.ReasonLimit, alertDecodeError, ""},
+
 		{"version 2.0 inside", record(handshake(1, append([]byte{2, 0}, message(good)[6:]...))), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"too many extensions", record(message(append(manyExts(200), good)...)), firewall.ReasonBadHello, alertDecodeError, ""},
+		// probe: S18
 		{"SSLv2", []byte("\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10"), firewall.ReasonBadHello, 0, ""},
 		{"HTTP", []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"), firewall.ReasonBadHello, 0, ""},
+		// probe: S18, N9
 		{"CONNECT", []byte("CONNECT site.example:443 HTTP/1.1\r\n\r\n"), firewall.ReasonBadHello, 0, ""},
 		{"SOCKS5", []byte("\x05\x01\x00"), firewall.ReasonBadHello, 0, ""},
+		// probe: S18
 		{"SSH", []byte("SSH-2.0-OpenSSH_9.9\r\n"), firewall.ReasonBadHello, 0, ""},
 		{"PROXY v1", append([]byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 443\r\n"), name("site.example")...), firewall.ReasonBadHello, 0, ""},
 		{"PROXY v2", append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"), make([]byte, 12)...), firewall.ReasonBadHello, 0, ""},
 		{"alert first", []byte{21, 3, 1, 0, 2, 2, 0}, firewall.ReasonBadHello, 0, ""},
+		// probe: S19
 		{"nothing", nil, firewall.ReasonBadHello, 0, ""},
 		{"half a hello", name("site.example")[:30], firewall.ReasonBadHello, 0, ""},
 	}
@@ -254,6 +294,10 @@ func manyExts(n int) []ext {
 }
 
 // A policy may pass encrypted hellos, which are judged by their outer name.
+//
+// probe: S15
+// oracle: the listener on the far side, which gets the hello with the allowed outer
+// name and not the other; the records
 func TestTunnelPassesECH(t *testing.T) {
 	c := newCell(t, "hidden", nil)
 	k := newCanary(t)
@@ -270,6 +314,9 @@ func TestTunnelPassesECH(t *testing.T) {
 }
 
 // The deadline for a hello is absolute: neither silence nor drops of it last longer.
+//
+// probe: S19
+// oracle: the end of the client's connection and the record
 func TestTunnelHelloDeadline(t *testing.T) {
 	noLeak(t)
 	tests := []struct {
@@ -305,6 +352,9 @@ func TestTunnelHelloDeadline(t *testing.T) {
 
 // The names, addresses and ports that the policy does not allow, and what
 // becomes of an upstream that is not there.
+//
+// probe: R10
+// oracle: the addresses that were dialled, in order, and the record
 func TestTunnelAddresses(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -316,13 +366,18 @@ func TestTunnelAddresses(t *testing.T) {
 	}{
 		{"private", "strict", "public.example", []string{"10.0.0.1"}, firewall.ReasonAddress, ""},
 		{"loopback not admitted", "strict", "public.example", []string{"127.0.0.1"}, firewall.ReasonAddress, ""},
+		// probe: R3
 		{"one of two private", "strict", "public.example", []string{"1.1.1.1", "10.0.0.1"}, firewall.ReasonAddress, ""},
+		// probe: R1
 		{"metadata, though private is admitted", "strict", "site.example", []string{"169.254.169.254"}, firewall.ReasonAddress, ""},
+		// probe: R2
 		{"mapped", "strict", "site.example", []string{"::ffff:127.0.0.1"}, firewall.ReasonAddress, ""},
+		// probe: R10
 		{"empty answer", "strict", "site.example", nil, firewall.ReasonAddress, ""},
 		{"too many", "strict", "public.example", manyAddrs(65), firewall.ReasonAddress, ""},
 		{"unresolved", "strict", "www.site.example", nil, firewall.ReasonResolve, ""},
 		{"not there", "strict", "site.example", []string{"127.0.0.9"}, firewall.ReasonDial, "127.0.0.9:443"},
+		// probe: R5
 		{"next address", "strict", "site.example", []string{"127.0.0.9", "127.0.0.1"}, firewall.ReasonListed, "127.0.0.9:443 127.0.0.1:443"},
 		{"families in turn", "strict", "public.example", []string{"1.1.1.1", "1.1.1.2", "2606:4700::1"}, firewall.ReasonDial, "[2606:4700::1]:443 1.1.1.1:443 1.1.1.2:443"},
 		{"bounded tries", "strict", "public.example", manyAddrs(20), firewall.ReasonDial, "1.1.1.1:443 1.1.1.2:443 1.1.1.3:443 1.1.1.4:443"},
@@ -369,6 +424,9 @@ func manyAddrs(n int) []string {
 }
 
 // The dialer goes where it is told, whatever the environment says of proxies.
+//
+// probe: R13
+// oracle: the listener on the far side, which is reached from the dialler itself
 func TestPlainDial(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"} {
 		t.Setenv(name, "http://127.0.0.1:1")
@@ -384,6 +442,10 @@ func TestPlainDial(t *testing.T) {
 	}
 }
 
+// TestIsSelf finds a connection that leads back to the gate.
+//
+// probe: R7
+// oracle: the verdict on pairs of addresses, of which one may pass
 func TestIsSelf(t *testing.T) {
 	public, other, private := netip.MustParseAddr("1.1.1.1"), netip.MustParseAddr("1.0.0.1"), netip.MustParseAddr("127.0.0.1")
 	if !isSelf(public, public) || isSelf(other, public) || isSelf(private, private) {

@@ -64,10 +64,16 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer ln.Close()
+	scraped, err := listenMetrics(s.MetricsListen)
+	if err != nil {
+		return err
+	}
+	defer scraped.Close()
 	e, err := executor.New(config)
 	if err != nil {
 		return err
 	}
+	defer scraped.serve(e.Metrics(), log)()
 	var tending sync.WaitGroup
 	cctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	tending.Go(func() { cells.Run(cctx) }) // it ends with cctx alone

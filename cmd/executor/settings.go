@@ -20,6 +20,8 @@ type settings struct {
 	// the engine.
 	State  string `env:"STATE" envDefault:"/var/lib/sallyport"`
 	Listen string `env:"LISTEN" envDefault:"127.0.0.1:7280"`
+	// MetricsListen is where metrics are served; if empty, nowhere.
+	MetricsListen string `env:"EXECUTOR_METRICS_LISTEN"`
 	// Stack names everything of this installation on the engine.
 	Stack      string `env:"STACK" envDefault:"sallyport"`
 	GateSocket string `env:"GATE_SOCKET" envDefault:"/run/sallyport/control.sock"`

@@ -39,7 +39,8 @@ func run(ctx context.Context, args, environ []string, stdout io.Writer) error {
 	return fmt.Errorf("unknown arguments %q; usage: gate [health | reload | version]", strings.Join(args, " "))
 }
 
-// health prints one line about the running gate.
+// health prints one line about the running gate. It is an error if the gate denies
+// everything.
 func health(ctx context.Context, socket string, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -49,6 +50,9 @@ func health(ctx context.Context, socket string, stdout io.Writer) error {
 		return err
 	}
 	_, err = fmt.Fprintf(stdout, "%s: %d cells, policies %s, %s\n", h.Status, h.Cells, strings.Join(h.Policies, ", "), h.Digest)
+	if h.Status == control.StatusDenying {
+		return fmt.Errorf("it denies everything: %s", strings.Join(h.Warnings, "; "))
+	}
 	if h.Allowlist.State == control.AllowlistStale {
 		_, err = fmt.Fprintf(stdout, "the allowlist is stale since %s: %s\n", h.Allowlist.Since.Format(time.RFC3339), h.Allowlist.Error)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,9 @@ func (a *app) checkCommand() *cobra.Command {
 		Long: `Check reads an allowlist as the gate does. It prints every fault with its line and
 what would be right, and exits 1; or the policies with their digests. Warnings are
 about what is legal and probably not meant, such as an entry that another one
-covers; with --strict they are faults.
+covers, or a budget that nothing reaches; with --strict they are faults. The gate's
+settings in the environment, as they stand there for "make up", are checked, too: that
+they have the proxies which "via:" names.
 
 With --github, --github-profiles or --run it also checks what runs may do on GitHub:
 a file of profiles; whether a policy reaches GitHub at all, and hosts through which
@@ -49,11 +52,18 @@ where the executor's settings for the App are in the environment.`,
 			if len(warnings)+more > 0 && strict {
 				return &exitError{code: exitFailed}
 			}
+			needs, err := a.missingProxies(path, policies)
+			if err != nil {
+				return err
+			}
 			for _, name := range policies.Names() {
 				p, _ := policies.Policy(name)
 				fmt.Fprintf(a.stdout, "policy %s %s\n", name, p.Digest())
 			}
 			fmt.Fprintf(a.stdout, "%s is right: %s\n", safe(path), policies.Digest())
+			if len(needs) > 0 {
+				fmt.Fprintf(a.stdout, "It needs the gate to have in %s: %s\n", proxiesVariable, strings.Join(needs, ", "))
+			}
 			gitHub.print()
 			return nil
 		},

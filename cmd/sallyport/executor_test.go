@@ -62,7 +62,7 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 		Isolation: api.Isolation{Backend: "docker", Model: "container"},
 		Backend:   processes{},
 		Cells:     new(cells),
-		Gate:      &gate{cells: map[string]control.Lease{}},
+		Gate:      &playedGate{cells: map[string]control.Lease{}},
 		Boundary:  boundary(breach),
 		Engine:    func(context.Context) error { return nil },
 		Log:       slog.New(slog.DiscardHandler),
@@ -226,8 +226,8 @@ func (c *cells) Acquire(context.Context) (backend.Cell, error) {
 func (c *cells) Put(backend.Cell)     {}
 func (c *cells) Discard(backend.Cell) {}
 
-// A gate decides nothing by itself: every run has reached and been refused the same.
-type gate struct {
+// A playedGate decides nothing by itself: every run has reached and been refused the same.
+type playedGate struct {
 	mu    sync.Mutex // guards cells
 	cells map[string]control.Lease
 }
@@ -239,20 +239,20 @@ var decisions = []firewall.Record{
 	{Kind: firewall.KindTLS, Host: `evil\x1b[2J`, Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonBadName, Detail: "\x1b]0;title\a"},
 }
 
-func (g *gate) Lease(_ context.Context, id string, l control.Lease) (control.Cell, error) {
+func (g *playedGate) Lease(_ context.Context, id string, l control.Lease) (control.Cell, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cells[id] = l
 	return g.cell(id, l), nil
 }
 
-func (g *gate) Release(_ context.Context, id string) (control.Cell, error) {
+func (g *playedGate) Release(_ context.Context, id string) (control.Cell, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.cell(id, g.cells[id]), nil
 }
 
-func (g *gate) cell(id string, l control.Lease) control.Cell {
+func (g *playedGate) cell(id string, l control.Lease) control.Cell {
 	ledger := firewall.NewLedger(l.Policy, "sha256:0123")
 	for _, r := range decisions {
 		ledger.Add(r)
@@ -260,7 +260,7 @@ func (g *gate) cell(id string, l control.Lease) control.Cell {
 	return control.Cell{ID: id, Lease: l, Digest: "sha256:0123", Receipt: ledger.Receipt()}
 }
 
-func (g *gate) Decisions(ctx context.Context, _ string, _ bool) iter.Seq2[firewall.Record, error] {
+func (g *playedGate) Decisions(ctx context.Context, _ string, _ bool) iter.Seq2[firewall.Record, error] {
 	return func(yield func(firewall.Record, error) bool) {
 		for _, r := range decisions {
 			if !yield(r, nil) {
@@ -271,7 +271,7 @@ func (g *gate) Decisions(ctx context.Context, _ string, _ bool) iter.Seq2[firewa
 	}
 }
 
-func (g *gate) Health(context.Context) (control.Health, error) {
+func (g *playedGate) Health(context.Context) (control.Health, error) {
 	return control.Health{Status: "ok", Instance: "1", Digest: "sha256:all", Policies: []string{"open", "strict"}}, nil
 }
 

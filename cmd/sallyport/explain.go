@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -15,11 +16,14 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	var policy, file string
 	cmd := &cobra.Command{
-		Use:   "explain HOST[:PORT] [ADDRESS]...",
+		Use:   "explain HOST[:PORT] | URL [ADDRESS]...",
 		Short: "Say which rule decides about a host",
 		Long: `Explain decides about a host as the gate does, and names the rule that decided and
-the others that bear on the host. Without a port it is 443. With addresses, it says
-too whether the gate would dial them if the host's name led there.`,
+the others that bear on the host, the budgets that bind a connection to it, and what
+the other policies say. Without a port it is 443. With addresses, it says too whether
+the gate would dial them if the host's name led there. Where the gate's settings stand
+in the environment, as they do for "make up", it tells the proxy of an entry and the
+DNS servers that would be asked.`,
 		Example: "  sallyport explain api.github.com --policy strict\n  sallyport explain git.corp.example:443 10.20.0.5 --policy strict",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -42,6 +46,10 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 		return err
 	}
 	host, port, err := splitTarget(target)
+	if err != nil {
+		return err
+	}
+	way, err := a.wayOut()
 	if err != nil {
 		return err
 	}
@@ -71,11 +79,43 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 		a.explainMatch(path, m)
 	}
 	if d.Allowed() {
+		a.explainRoute(way, d)
+		if bind := policy.BudgetsOf(name, d); len(bind) > 0 {
+			a.print("  budgets  %s\n", strings.Join(bind, ", "))
+		}
 		a.explainAddrs(name.String(), d.JudgeAddr, addrs)
 	} else {
 		a.explainAddrs("an allowed name", firewall.JudgeAddr, addrs)
 	}
+	a.explainOthers(policies, policyName, name, port)
 	return nil
+}
+
+// explainRoute prints by way of which proxy a host is reached, and which servers
+// are asked for its addresses, as far as this is known here.
+func (a *app) explainRoute(way wayOut, d firewall.Decision) {
+	if addr, ok := way.proxies[d.Via]; ok {
+		a.print("  proxy    %s is %s\n", d.Via, addr)
+	} else if d.Via != "" {
+		a.print("  proxy    %s is not known here: it must be in the gate's %s\n", d.Via, proxiesVariable)
+	}
+	if len(way.resolvers) > 0 {
+		a.print("  asks     %s\n", strings.Join(way.resolvers, ", "))
+	}
+}
+
+// explainOthers prints what the other policies say of the host.
+func (a *app) explainOthers(policies *firewall.Policies, except string, name firewall.Name, port uint16) {
+	var says []string
+	for _, other := range policies.Names() {
+		if policy, _ := policies.Policy(other); other != except {
+			d := policy.Decide(name, port)
+			says = append(says, fmt.Sprintf("%s %s (%s)", other, map[bool]string{true: "allows it", false: "refuses it"}[d.Allowed()], d.Reason))
+		}
+	}
+	if len(says) > 0 {
+		a.print("  others   %s\n", strings.Join(says, ", "))
+	}
 }
 
 func (a *app) print(format string, args ...any) {
@@ -104,6 +144,9 @@ func (a *app) explainMatch(path string, m firewall.Match) {
 	}
 	if len(m.Private) > 0 {
 		parts = append(parts, "private "+list(m.Private))
+	}
+	if m.Via != "" {
+		parts = append(parts, "via "+m.Via)
 	}
 	says := string(m.Reason)
 	if m.Detail != "" {
@@ -138,8 +181,22 @@ func parseAddrs(args []string) (addrs []netip.Addr, err error) {
 	return addrs, nil
 }
 
-// splitTarget splits HOST[:PORT]; an IPv6 address may stand by itself.
+// schemePorts are the ports of URLs that name none.
+var schemePorts = map[string]uint16{"https": firewall.DefaultPort, "wss": firewall.DefaultPort, "http": 80, "ws": 80}
+
+// splitTarget splits HOST[:PORT] or takes both from a URL; an IPv6 address may
+// stand by itself.
 func splitTarget(s string) (host string, port uint16, err error) {
+	if strings.Contains(s, "://") {
+		u, err := url.Parse(s)
+		if err != nil || u.Host == "" || schemePorts[u.Scheme] == 0 {
+			return "", 0, usage("%q is not the URL of a host that the gate could reach: write HOST[:PORT]", s)
+		}
+		if u.Port() == "" {
+			return u.Hostname(), schemePorts[u.Scheme], nil
+		}
+		s = u.Host
+	}
 	if _, err := netip.ParseAddr(s); err == nil || !strings.Contains(s, ":") {
 		return s, firewall.DefaultPort, nil
 	}

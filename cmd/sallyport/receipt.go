@@ -7,9 +7,12 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"sallyport/executor/api"
+	"sallyport/executor/client"
 	"sallyport/firewall"
 )
 
@@ -25,18 +28,25 @@ func (a *app) receiptCommand() *cobra.Command {
 	}
 	var factor float64
 	diff := &cobra.Command{
-		Use:   "diff RUN OTHER",
-		Short: "Say what OTHER reached and was refused that RUN was not",
-		Long: `Diff compares the receipts of two runs, for example of one phase of a workflow today
-and yesterday: hosts that are new and gone, verdicts that changed, and traffic that
-grew. A run is named by its identifier or by a .json file with its result. It exits 0
-where they come to the same, 1 where they differ.`,
-		Args: exactly("RUN", "OTHER, the run to compare it with,"),
+		Use:   "diff RUN | diff OLD NEW",
+		Short: "Say what a run reached and was refused that an earlier one was not",
+		Long: `Diff compares the receipts of two runs: hosts that are new and gone, verdicts that
+changed, and traffic that grew. With one RUN, it is compared with the last run before
+it that had the same task, which is opts.taskId of the request or "sallyport run
+--task". A run is named by its identifier or by a .json file with its result. It exits
+0 where both come to the same, 1 where they differ, 2 where there is no earlier run.`,
+		Example: "  sallyport receipt diff 01jd2q\n  sallyport receipt diff yesterday.json today.json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("RUN is missing")
+			}
+			return atMost(2)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if factor <= 1 {
 				return usage("--factor %v is no growth: write a number above 1", factor)
 			}
-			return a.receiptDiff(cmd.Context(), args[0], args[1], factor)
+			return a.receiptDiff(cmd.Context(), args, factor)
 		},
 	}
 	diff.Flags().Float64Var(&factor, "factor", 3, "traffic that grew by this factor is told, from 100 kB on")
@@ -44,12 +54,17 @@ where they come to the same, 1 where they differ.`,
 	return receipt
 }
 
-func (a *app) receiptDiff(ctx context.Context, run, other string, factor float64) error {
-	was, err := a.result(ctx, run)
+func (a *app) receiptDiff(ctx context.Context, runs []string, factor float64) error {
+	is, err := a.result(ctx, runs[len(runs)-1])
 	if err != nil {
 		return err
 	}
-	is, err := a.result(ctx, other)
+	var was *api.Result
+	if len(runs) == 2 {
+		was, err = a.result(ctx, runs[0])
+	} else {
+		was, err = a.resultBefore(ctx, is.ExecutionID)
+	}
 	if err != nil {
 		return err
 	}
@@ -58,6 +73,41 @@ func (a *app) receiptDiff(ctx context.Context, run, other string, factor float64
 		return nil
 	}
 	return &exitError{code: exitFailed}
+}
+
+// resultBefore is the result of the last run before this one that had the same task
+// and got as far as to have a receipt.
+func (a *app) resultBefore(ctx context.Context, id string) (*api.Result, error) {
+	c, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	run, err := c.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if run.TaskID == "" {
+		return nil, usage("run %s has no task (opts.taskId, sallyport run --task), so none comes before it: name both runs", id)
+	}
+	for q := (client.Query{TaskID: run.TaskID, State: api.StateFinished, Before: id}); ; {
+		page, err := c.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, earlier := range page.Executions {
+			result, err := a.result(ctx, earlier.ID)
+			if err != nil {
+				return nil, err
+			}
+			if result.Receipt.Policy != "" {
+				fmt.Fprintf(a.stderr, "compared with run %s of %s\n", earlier.ID, earlier.AcceptedAt.Local().Format(time.DateTime))
+				return result, nil
+			}
+		}
+		if q.Before = page.Next; q.Before == "" {
+			return nil, &exitError{code: exitUsage, err: fmt.Errorf("there is no run of the task %q before %s", run.TaskID, id)}
+		}
+	}
 }
 
 // A target is what a receipt counts: a host and a port, 0 for look-ups alone.

@@ -113,7 +113,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&a.addr, "addr", "", "address of the executor, such as http://127.0.0.1:7280")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
-	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.logsCommand(), a.tokenCommand())
+	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.tokenCommand())
 	return root
 }
 

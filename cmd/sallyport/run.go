@@ -36,6 +36,7 @@ with "sallyport logs -f RUN".`
 // runOptions are the flags of the command run.
 type runOptions struct {
 	prompt  string
+	task    string
 	request api.Config
 	timeout time.Duration
 	json    bool
@@ -63,6 +64,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVarP(&o.request.Model, "model", "m", "", "provider/model")
 	f.StringVar(&o.request.Agent, "agent", "", "pi, agentic-pi or command")
 	f.StringVar(&o.request.Egress, "egress", "", "name of the policy")
+	f.StringVar(&o.task, "task", "", "your name for what this run does, such as a workflow's phase; runs of one name can be compared")
 	f.StringVar(&o.request.CWD, "cwd", "", "working directory, on the executor's host; a workspace of its own if absent")
 	f.DurationVar(&o.timeout, "timeout", 0, "wall-clock limit, such as 10m")
 	f.StringVar(&o.request.Variant, "variant", "", "reasoning effort: off, minimal, low, medium, high or xhigh")
@@ -79,7 +81,7 @@ func (a *app) request(o runOptions, args []string, dash int) (api.Request, error
 	if dash >= 0 {
 		words, argv = args[:dash], args[dash:]
 	}
-	req := api.Request{Config: o.request}
+	req := api.Request{Config: o.request, Opts: api.Options{TaskID: o.task}}
 	switch cfg := &req.Config; {
 	case len(words) > 1:
 		return req, usage("%q is one argument too many: put the prompt in quotes", words[1])

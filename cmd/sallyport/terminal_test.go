@@ -7,6 +7,10 @@ import (
 	"unicode"
 )
 
+// TestSafe escapes what could fool a terminal.
+//
+// probe: F8
+// oracle: the text, byte for byte
 func TestSafe(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\ttext\n":                 "plain\ttext\n",
@@ -29,6 +33,8 @@ func TestSafe(t *testing.T) {
 	}
 }
 
+// probe: F8
+// oracle: no rune of any text is one that a terminal acts on
 func FuzzSafe(f *testing.F) {
 	f.Add("a\x1b[31m\u202e\xff\r\n\U000e0041")
 	f.Fuzz(func(t *testing.T, s string) {

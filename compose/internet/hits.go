@@ -25,7 +25,7 @@ type hit struct {
 	Time   time.Time `json:"time"`
 	Kind   string    `json:"kind"`             // dns, tls, http, https, tcp or udp
 	Name   string    `json:"name,omitempty"`   // host that was asked for
-	Detail string    `json:"detail,omitempty"` // query type; method and path
+	Detail string    `json:"detail,omitempty"` // query type; what a hello offers; method and path
 	Auth   string    `json:"auth,omitempty"`   // scheme of a credential that a request carries, not the credential
 	From   string    `json:"from"`
 	To     string    `json:"to"` // own address and port

@@ -64,10 +64,11 @@ func newIdentity(names []string) (*identity, error) {
 	}, nil
 }
 
-// config is the servers' TLS configuration; it notes the name in each hello.
+// config is the servers' TLS configuration; it notes of each hello the
+// name and what it offers.
 func (id *identity) config(h *hits) *tls.Config {
 	note := func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		h.add(hit{Time: time.Now(), Kind: "tls", Name: hello.ServerName,
+		h.add(hit{Time: time.Now(), Kind: "tls", Name: hello.ServerName, Detail: offer(hello),
 			From: addrOf(hello.Conn.RemoteAddr()), To: addrOf(hello.Conn.LocalAddr())})
 		return nil, nil // go on with this configuration
 	}

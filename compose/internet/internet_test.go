@@ -75,6 +75,9 @@ func TestResolver(t *testing.T) {
 		{"rebind.example.", dns.TypeA, dns.RcodeSuccess, []string{"172.31.250.10"}},
 		{"rebind.example.", dns.TypeA, dns.RcodeSuccess, []string{"11.22.33.10"}},
 		{"nowhere.example.", dns.TypeA, dns.RcodeNameError, nil},
+		{"10-1-2-3.addr.example.", dns.TypeA, dns.RcodeSuccess, []string{"10.1.2.3"}},
+		{"10-1-2-3.addr.docs.example.", dns.TypeAAAA, dns.RcodeSuccess, nil},
+		{"10-1-2.addr.example.", dns.TypeA, dns.RcodeNameError, nil},
 	} {
 		rcode, data := ask(t, pc.LocalAddr().String(), c.name, c.qtype)
 		if rcode != c.rcode || !slices.Equal(data, c.want) {
@@ -104,7 +107,7 @@ func start(t *testing.T, h *hits) (*httptest.Server, *http.Client, string) {
 		t.Fatal(err)
 	}
 	srv := httptest.NewUnstartedServer(h.count("https", sites))
-	srv.TLS = id.config(h)
+	srv.TLS, srv.EnableHTTP2 = id.config(h), true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -152,6 +155,11 @@ func TestSites(t *testing.T) {
 		{"https://deb.example/Release", 200, "Packages"},
 		{"https://deb.example/InRelease", 404, ""},
 		{"https://git.docs.example/hello.git/HEAD", 200, "refs/heads/main"},
+		{"https://npm.docs.example/hello-sallyport", 200, "integrity"},
+		{"https://npm.docs.example/hello-sallyport/-/hello-sallyport-1.0.0.tgz", 200, "\x1f\x8b"},
+		{"https://pypi.docs.example/simple/hello-sallyport/", 200, "sha256="},
+		{"https://pypi.docs.example/files/hello_sallyport-1.0-py3-none-any.whl", 200, "PK"},
+		{"https://docs.example/tls", 200, "TLS 1.3 X25519MLKEM768 HTTP/1.1"},
 	} {
 		status, body := get(t, client, c.url)
 		if status != c.status || !strings.Contains(body, c.want) {

@@ -1,6 +1,6 @@
 // Command internet plays the internet for the demo and for the stack's tests: the
 // resolver that the gate asks, a model provider, a GitHub, sites on and off the allowlist,
-// a git server, an apt repository, names that lead where nobody may go, and
+// a git server, package registries, streams, names that lead where nobody may go, and
 // listeners on ports that nothing should ever reach. It writes down whatever
 // arrives, so that a test can ask the far side what came through.
 //

@@ -38,6 +38,14 @@ func newSites(ctx context.Context, dir string, appKey []byte) (http.Handler, *gi
 	if err != nil {
 		return nil, nil, err
 	}
+	npm, err := newNpmSite(time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	pypi, err := newPyPISite(time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
 	provider := &anthropic.Server{
 		Keys: []string{demoKey}, Models: anthropic.Models,
 		Script: anthropic.Demo("docs.example", "refused.example"),
@@ -47,6 +55,10 @@ func newSites(ctx context.Context, dir string, appKey []byte) (http.Handler, *gi
 		"docs.example":      docsSite(),
 		"git.docs.example":  git,
 		"deb.example":       apt,
+		"npm.docs.example":  npm,
+		"pypi.docs.example": pypi,
+		"grpc.docs.example": newGRPCSite(),
+		"ws.docs.example":   http.HandlerFunc(webSocket),
 	}
 	for _, host := range github.Hosts {
 		sites[host] = hub
@@ -109,6 +121,11 @@ func docsSite() http.Handler {
 		fmt.Fprintln(w, n)
 	})
 	mux.HandleFunc("GET /drip", drip)
+	mux.HandleFunc("GET /tls", tlsPage)
+	var s stage
+	mux.HandleFunc("GET /events", s.events)
+	mux.HandleFunc("GET /poll", s.poll)
+	mux.HandleFunc("POST /go", s.goOn)
 	return mux
 }
 

@@ -67,6 +67,9 @@ func (z zone) answer(name string, qtype uint16) (answer []dns.RR, exists bool) {
 	for range 8 {
 		records, ok := z[name]
 		if !ok {
+			if own, exists := spelled(name, qtype); exists {
+				return append(answer, own...), true
+			}
 			return answer, len(answer) > 0
 		}
 		var next string

@@ -13,7 +13,8 @@ type Readiness struct {
 	Checks []ReadinessCheck `json:"checks"`
 }
 
-// A ReadinessCheck is one thing that a run needs: gate, engine or boundary.
+// A ReadinessCheck is one thing that a run needs: gate, engine, boundary or
+// executor.
 type ReadinessCheck struct {
 	Name   string `json:"name"`
 	Ready  bool   `json:"ready"`

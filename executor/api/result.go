@@ -117,6 +117,7 @@ func (p *Problem) Error() string { return string(p.Code) + ": " + p.Detail }
 type Execution struct {
 	ID     string  `json:"executionId"`
 	State  string  `json:"state"` // one of the State constants
+	TaskID string  `json:"taskId,omitempty"`
 	Result *Result `json:"result,omitempty"`
 }
 

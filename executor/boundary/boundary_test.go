@@ -53,6 +53,11 @@ func checker(t *testing.T, s *dockertest.Stack, cells backend.Cells) *boundary.C
 	}
 }
 
+// TestBoundaryHolds makes the whole proof, as the executor does before its first run.
+//
+// probe: N1, N2, N3, N4, N5, N6, N7, N8, N10, N11, N12, X2, D1, D2, C1, C3, C5, C7, C10
+// oracle: canaries on the host and in another cell, which hear themselves on every
+// address and nothing of the sandbox; the receipts of both cells
 func TestBoundaryHolds(t *testing.T) {
 	s := dockertest.New(t)
 	cells := s.Cells(0)
@@ -172,6 +177,9 @@ func (l *leaky) Discard(backend.Cell) {}
 
 // TestProofCanFail weakens one wall after another: each time the proof must name
 // what gets through, although all the other walls stand.
+//
+// probe: X3, X2, N5
+// oracle: the same canaries, which do hear the sandbox as soon as one wall is missing
 func TestProofCanFail(t *testing.T) {
 	for name, test := range map[string]struct {
 		cells *leaky
@@ -249,6 +257,9 @@ func TestCheckCannotBeMade(t *testing.T) {
 }
 
 // TestCheckUnderAnOpenPolicy shows that the gate's own part is judged, too.
+//
+// probe: D1
+// oracle: the proof, which fails for the gate's own part alone
 func TestCheckUnderAnOpenPolicy(t *testing.T) {
 	s := dockertest.New(t)
 	c := checker(t, s, s.Cells(0))

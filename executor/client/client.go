@@ -21,6 +21,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,6 +68,35 @@ var direct = &http.Transport{
 	TLSHandshakeTimeout: 10 * time.Second,
 	MaxIdleConns:        8,
 	IdleConnTimeout:     30 * time.Second,
+}
+
+// A Query says which executions to list; its zero value means the newest of all.
+type Query struct {
+	State, TaskID, Policy, Agent string // exact; if empty, all
+	// Before is the identifier of an execution; only those accepted before it are
+	// listed. For the next page it is what ExecutionList.Next says.
+	Before string
+	Limit  int // at most api.ListLimit; if 0, api.DefaultListLimit
+}
+
+// List returns one page of the executions, newest first.
+func (c *Client) List(ctx context.Context, q Query) (api.ExecutionList, error) {
+	values := url.Values{}
+	for name, value := range map[string]string{"state": q.State, "taskId": q.TaskID, "policy": q.Policy, "agent": q.Agent, "before": q.Before} {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	if q.Limit != 0 {
+		values.Set("limit", strconv.Itoa(q.Limit))
+	}
+	path := "/v1/executions"
+	if len(values) > 0 {
+		path += "?" + values.Encode()
+	}
+	var v api.ExecutionList
+	err := c.call(ctx, callTimeout, http.MethodGet, path, &v)
+	return v, err
 }
 
 // Get returns an execution, with its result once it has finished.

@@ -281,3 +281,24 @@ func TestReady(t *testing.T) {
 		t.Errorf("Ready = %+v, %v", r, err)
 	}
 }
+
+func TestList(t *testing.T) {
+	var asked []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+" "+r.URL.String())
+		io.WriteString(w, `{"executions": [{"executionId": "x1", "state": "running", "taskId": "a&b"}], "next": "x1"}`)
+	}))
+	defer srv.Close()
+	c := &client.Client{Addr: srv.URL, Token: token}
+	list, err := c.List(t.Context(), client.Query{State: api.StateRunning, TaskID: "a&b", Policy: "p", Agent: "pi", Before: "x9", Limit: 7})
+	if err != nil || len(list.Executions) != 1 || list.Executions[0].TaskID != "a&b" || list.Next != "x1" {
+		t.Errorf("List = %+v, %v", list, err)
+	}
+	if _, err := c.List(t.Context(), client.Query{}); err != nil {
+		t.Error(err)
+	}
+	want := []string{"GET /v1/executions?agent=pi&before=x9&limit=7&policy=p&state=running&taskId=a%26b", "GET /v1/executions"}
+	if !slices.Equal(asked, want) {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+}

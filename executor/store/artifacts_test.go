@@ -38,6 +38,10 @@ func file(name string) tar.Header { return tar.Header{Typeflag: tar.TypeReg, Nam
 
 var testLimits = ArtifactLimits{Bytes: 1 << 16, Files: 4}
 
+// TestSaveArtifacts keeps good files and leaves out odd names.
+//
+// probe: F8
+// oracle: the names that are kept, and the mode of their files
 func TestSaveArtifacts(t *testing.T) {
 	dir := t.TempDir()
 	e := create(t, open(t, dir), "a")
@@ -73,6 +77,10 @@ func TestSaveArtifacts(t *testing.T) {
 	}
 }
 
+// TestSaveArtifactsRefuses unpacks archives that reach for more.
+//
+// probe: F2, F3
+// oracle: the directory of the store, in which nothing new is; a good archive beside
 func TestSaveArtifactsRefuses(t *testing.T) {
 	good := archive(t, file("good"))
 	for _, tt := range []struct {
@@ -116,6 +124,9 @@ func TestSaveArtifactsRefuses(t *testing.T) {
 
 // FuzzSaveArtifacts checks that whatever an archive holds, nothing but regular
 // files within the limits appears, and nothing outside.
+//
+// probe: F2, F3
+// oracle: the directory of the store after each archive
 func FuzzSaveArtifacts(f *testing.F) {
 	f.Add(archive(f, file("a"), file("b/c")))
 	f.Add(archive(f, file("../a")))

@@ -147,22 +147,30 @@ func (e *Entry) writeResult(res api.Result) error {
 	return e.writeFile(resultFile, data, true)
 }
 
+// State is one of api's State constants.
+func (e *Entry) State() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.Finished():
+		return api.StateFinished
+	case e.running:
+		return api.StateRunning
+	}
+	return api.StateQueued
+}
+
 // Execution is the state, with the result once there is one.
 func (e *Entry) Execution() (api.Execution, error) {
-	x := api.Execution{ID: e.Meta.ID, State: api.StateQueued}
-	if !e.Finished() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.running {
-			x.State = api.StateRunning
-		}
+	x := api.Execution{ID: e.Meta.ID, State: e.State(), TaskID: e.Meta.Request.Opts.TaskID}
+	if x.State != api.StateFinished {
 		return x, nil
 	}
 	res, err := e.Result()
 	if err != nil {
 		return api.Execution{}, err
 	}
-	x.State, x.Result = api.StateFinished, &res
+	x.Result = &res
 	return x, nil
 }
 

@@ -39,6 +39,9 @@ type Meta struct {
 	ID       string      `json:"executionId"`
 	Accepted time.Time   `json:"accepted"`
 	Request  api.Request `json:"request"`
+	// Agent and Policy are those that it got, be it without naming one.
+	Agent  string `json:"agent"`
+	Policy string `json:"policy"`
 	// Key is the caller's Idempotency-Key, empty for none, and Body the digest of
 	// what was asked under it.
 	Key  string `json:"idempotencyKey,omitempty"`

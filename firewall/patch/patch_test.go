@@ -176,7 +176,7 @@ func TestRisks(t *testing.T) {
 			t.Errorf("risks of %s: %q, want %q", name, got, want)
 		}
 	}
-	for name, want := range map[string]bool{"metadata.google.internal": true, "a.local": true, "example.com": false} {
+	for name, want := range map[string]bool{"metadata.google.internal": true, "a.local": true, "co.uk": true, "example.com": false, "me.github.io": false, "github.io": false} {
 		if _, never := patch.Never(host(t, name).Name); never != want {
 			t.Errorf("Never(%s) = %t", name, never)
 		}

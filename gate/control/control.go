@@ -36,7 +36,9 @@ type Cell struct {
 
 // Health is the answer to GET /healthz.
 type Health struct {
-	Status string `json:"status"` // "ok"
+	// Status is StatusOK, or StatusDenying while the gate lives and denies
+	// everything, as the first of Warnings says.
+	Status string `json:"status"`
 	// Instance differs after every start of the gate: a client that sees it
 	// change knows that all its leases are gone.
 	Instance string   `json:"instance"`
@@ -53,6 +55,12 @@ type Health struct {
 	// Warnings say what does not stop the gate and should not be so.
 	Warnings []string `json:"warnings,omitempty"`
 }
+
+// The values of Health.Status.
+const (
+	StatusOK      = "ok"
+	StatusDenying = "denying"
+)
 
 // Allowlist is the state of the file of policies.
 type Allowlist struct {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -183,19 +184,18 @@ type commitInfo struct {
 
 // commits lists commits by git log's arguments, such as "-1", sha.
 func (g gitDir) commits(ctx context.Context, args ...string) ([]commitInfo, error) {
-	const format = "--format=%H%x00%T%x00%P%x00%an%x00%ae%x00%aI%x00%cn%x00%ce%x00%cI%x00%s%x00%b%x00%B%x00%x00"
+	const format = "--format=%H%x00%T%x00%P%x00%an%x00%ae%x00%aI%x00%cn%x00%ce%x00%cI%x00%s%x00%b%x00%B%x00"
 	out, err := g.run(ctx, "", nil, append([]string{"log", format}, args...)...)
 	if err != nil {
 		return nil, err
 	}
 	var list []commitInfo
-	for one := range strings.SplitSeq(out, "\x00\x00") {
-		f := strings.Split(strings.TrimPrefix(one, "\n"), "\x00")
-		if len(f) != 12 {
-			continue
+	for f := range slices.Chunk(strings.Split(out, "\x00"), 12) {
+		if len(f) < 12 {
+			break // what follows the last NUL
 		}
 		list = append(list, commitInfo{
-			sha: f[0], tree: f[1], parents: strings.Fields(f[2]),
+			sha: strings.TrimPrefix(f[0], "\n"), tree: f[1], parents: strings.Fields(f[2]),
 			author: signature{f[3], f[4]}, authored: f[5], committer: signature{f[6], f[7]}, committed: f[8],
 			subject: f[9], body: strings.TrimSpace(f[10]), message: strings.TrimSpace(f[11]),
 		})

@@ -19,6 +19,8 @@ import (
 // secret reaches the job by the wire and must be nowhere else.
 const secret = "s3cr3t-of-the-job"
 
+// probe: C1, C11
+// oracle: the engine's own description of the container
 func TestSandboxAsTheEngineSeesIt(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()
@@ -86,6 +88,11 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(a, b)
 }
 
+// TestSandboxAsTheAgentSeesIt looks around in a sandbox.
+//
+// probe: C1, C6, C7, C9, N10
+// oracle: the kernel's status of the process, and what can be read and written; scratch
+// directories take what they should
 func TestSandboxAsTheAgentSeesIt(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()
@@ -141,6 +148,10 @@ func TestSandboxAsTheAgentSeesIt(t *testing.T) {
 }
 
 // TestImageDecidesNothing starts an image that declares everything it could.
+//
+// probe: C12
+// oracle: the engine's description of the container, and the environment of its first
+// process
 func TestImageDecidesNothing(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()
@@ -194,6 +205,10 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
+// TestSystemCalls makes calls that exploits like.
+//
+// probe: C3, C4, C5
+// oracle: the kernel's answer to each call; ordinary ones pass
 func TestSystemCalls(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()

@@ -201,6 +201,13 @@ func (c *Cells) take() *cell {
 	return next
 }
 
+// Count returns the cells that wait for a run and those that are lent.
+func (c *Cells) Count() (ready, lent int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ready), max(len(c.made)-len(c.ready), 0)
+}
+
 func (c *Cells) poke() {
 	select {
 	case c.wake <- struct{}{}:

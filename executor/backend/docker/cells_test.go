@@ -103,6 +103,10 @@ func TestCellsAtOnce(t *testing.T) {
 	eventually(t, "two more are made ahead", func() bool { return len(s.Containers(docker.RoleCell)) == 7 })
 }
 
+// TestDamagedCellsAreDiscarded breaks cells that wait to be lent again.
+//
+// probe: X3
+// oracle: which cell is lent next, and that a sandbox starts in it
 func TestDamagedCellsAreDiscarded(t *testing.T) {
 	s := dockertest.New(t)
 	gate := s.EchoGate()
@@ -168,6 +172,10 @@ func TestDamagedCellsAreDiscarded(t *testing.T) {
 	owner.Wait()
 }
 
+// TestNoGateNoCell asks for cells without a gate, with a dead one, and with two.
+//
+// probe: N13
+// oracle: the error, and a cell that is lent once the gate is back
 func TestNoGateNoCell(t *testing.T) {
 	s := dockertest.New(t)
 	cells := s.Cells(0)
@@ -212,6 +220,10 @@ func TestGateStartsAgainAfterItsCellsHaveGone(t *testing.T) {
 	}
 }
 
+// TestKeeperThatFails has a keeper that says nothing.
+//
+// probe: N13, X3
+// oracle: the engine, which has no object of the cell left
 func TestKeeperThatFails(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()
@@ -228,6 +240,10 @@ func TestKeeperThatFails(t *testing.T) {
 	}
 }
 
+// TestPoolIsUsedUp has a pool of two, of which a stranger has one.
+//
+// probe: L5
+// oracle: the error, and the subnet of the next cell once there is room
 func TestPoolIsUsedUp(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()
@@ -303,6 +319,9 @@ func TestCloseLeavesNothing(t *testing.T) {
 
 // TestCellsAreApart looks from one cell at another, at the host and at the gate.
 // What a determined program can do is package boundary's to prove.
+//
+// probe: N7, N8, D2
+// oracle: a server in the other sandbox; the own gate's ports answer beside it
 func TestCellsAreApart(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()

@@ -14,6 +14,10 @@ import (
 	"sallyport/executor/backend/docker/dockertest"
 )
 
+// TestMemoryBomb has a program take all memory.
+//
+// probe: C8
+// oracle: the kernel's count for the sandbox's control group; the sandbox lives on
 func TestMemoryBomb(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()
@@ -61,6 +65,10 @@ func engineNotices(t *testing.T, s *dockertest.Stack) bool {
 	return state.OOMKilled
 }
 
+// TestProcessBomb has a program fork without end.
+//
+// probe: C8
+// oracle: the number of processes; the sandbox lives on
 func TestProcessBomb(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()

@@ -56,6 +56,10 @@ func TestSeccompProfileIsReviewed(t *testing.T) {
 	}
 }
 
+// TestSeccompDenies reads the profile.
+//
+// probe: C5
+// oracle: the profile, evaluated for each call; ordinary ones pass
 func TestSeccompDenies(t *testing.T) {
 	p := profile(t)
 	if p.DefaultAction != specs.ActErrno {
@@ -101,6 +105,9 @@ func permits(p *seccomp.Seccomp, name string, args ...uint64) bool {
 
 // TestSeccompArguments tries every option and flag, also with bits set that the
 // kernel ignores.
+//
+// probe: X2, N11
+// oracle: the profile, evaluated as the kernel does
 func TestSeccompArguments(t *testing.T) {
 	p := profile(t)
 	refused := []uint64{unix.SO_DONTROUTE, unix.SO_BINDTODEVICE, unix.SO_BINDTOIFINDEX}

@@ -13,6 +13,10 @@ import (
 	"sallyport/executor/backend/docker/dockertest"
 )
 
+// TestSweep finds two stacks, of which one was killed at work.
+//
+// probe: L1, L5, L12
+// oracle: the engine's list of objects: ours are gone, the other stack's sandbox works
 func TestSweep(t *testing.T) {
 	mine, other := dockertest.New(t), dockertest.New(t)
 	gate := mine.EchoGate()

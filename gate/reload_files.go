@@ -1,0 +1,68 @@
+package gate
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"sallyport/firewall"
+	"sallyport/sniproxy"
+)
+
+// files are all that the gate reads anew at a reload: the allowlist, and what the
+// settings name beside it.
+type files struct {
+	*source
+	settings Settings
+	resolver *sniproxy.DNSResolver
+	proxies  atomic.Pointer[map[string]sniproxy.Proxy]
+}
+
+// newFiles are those of the settings; nothing is read before load.
+func newFiles(s Settings) (*files, error) {
+	resolver, err := s.resolver()
+	if err != nil {
+		return nil, err
+	}
+	beside := []string{s.ResolverCA}
+	for _, c := range s.ProxyCredentials {
+		beside = append(beside, c.value)
+	}
+	return &files{source: &source{path: s.Allowlist, beside: beside}, settings: s, resolver: resolver}, nil
+}
+
+// load reads all of them and puts those beside the allowlist to use, unless one of
+// them is wrong: then it changes nothing.
+func (f *files) load() (*firewall.Policies, error) {
+	ps, err := f.source.load()
+	if err != nil {
+		return nil, err
+	}
+	proxies, err := f.settings.proxies()
+	if err != nil {
+		return nil, err
+	}
+	for _, via := range ps.Vias() {
+		if _, ok := proxies[via]; !ok {
+			return nil, fmt.Errorf("the allowlist has \"via: %s\", and SALLYPORT_PROXIES has no proxy of that name", via)
+		}
+	}
+	roots, err := f.settings.authorities()
+	if err != nil {
+		return nil, err
+	}
+	f.proxies.Store(&proxies)
+	if roots != nil {
+		f.resolver.SetRoots(roots)
+	}
+	return ps, nil
+}
+
+// proxy finds a proxy with its credentials as they were last read.
+func (f *files) proxy(name string) (sniproxy.Proxy, bool) {
+	proxies := f.proxies.Load()
+	if proxies == nil {
+		return sniproxy.Proxy{}, false
+	}
+	p, ok := (*proxies)[name]
+	return p, ok
+}

@@ -1,0 +1,109 @@
+package sniproxy
+
+import (
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sallyport/firewall"
+)
+
+// descriptors counts those that this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// memory is what the process holds for heap and stacks, in bytes.
+func memory() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}
+
+// Ten thousand clients of one run each send the largest hello but for its last
+// byte, and stay. The run's caps hold, and another run does not notice.
+//
+// probe: S20
+// oracle: the server's counts and the process's memory and descriptors meanwhile; the
+// records, one of each client that was turned away; the tunnels of another run
+func TestTunnelSwarm(t *testing.T) {
+	const clients, workers = 10_000, 16
+	noLeak(t)
+	hello := record(padded("site.example", maxHello-100))
+	hello = hello[:len(hello)-1]
+	c := newCell(t, "strict", func(s *Server) { s.HelloTimeout = time.Hour })
+	quiet, far := newTunnelCell(t, nil)
+	quiet.open(far)
+
+	before, fds := memory(), descriptors(t)
+	var left, peak atomic.Int64
+	var swarm, waiting sync.WaitGroup
+	left.Store(clients)
+	for range workers {
+		swarm.Go(func() {
+			for left.Add(-1) >= 0 {
+				conn, err := net.DialTimeout("tcp", c.tls, patience)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = conn.Write(hello) // fails where it is turned away meanwhile
+				for open, old := c.server.open.Load(), peak.Load(); open > old && !peak.CompareAndSwap(old, open); old = peak.Load() {
+				}
+				waiting.Go(func() { // until the gate lets go of it
+					_, _ = io.Copy(io.Discard, conn)
+					conn.Close()
+				})
+			}
+		})
+	}
+	swarm.Wait()
+	var records []firewall.Record
+	eventually(t, "every client to be held or turned away", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		records = c.records
+		away := int64(0)
+		for _, r := range records {
+			away += max(r.Count, 1)
+		}
+		return away+c.server.open.Load() == clients
+	})
+	quiet.open(far)
+
+	open, held := c.server.open.Load(), c.server.held.Load()
+	if p := peak.Load(); open < 1 || p > defaultMaxConns+1 { // one may just be turned away
+		t.Errorf("%d connections are open, %d were at once; want at most %d", open, p, defaultMaxConns)
+	}
+	if held > sharedBytes || held == 0 {
+		t.Errorf("%d bytes are held, want at most %d, and some", held, sharedBytes)
+	}
+	if n := descriptors(t) - fds; n > 3*defaultMaxConns {
+		t.Errorf("%d descriptors more than before", n)
+	}
+	if n := memory() - before; n > 8*sharedBytes {
+		t.Errorf("%d bytes more than before", n)
+	}
+	for _, r := range records {
+		if r.Verdict != firewall.Deny || r.Reason != firewall.ReasonLimit || r.Upstream.IsValid() {
+			t.Fatalf("record %+v", r)
+		}
+	}
+	c.end()
+	waiting.Wait()
+	if held := c.server.held.Load(); held != 0 || len(c.dials()) != 0 {
+		t.Errorf("%d bytes on account at the end, dialled %v", held, c.dials())
+	}
+	quiet.open(far)
+}
