@@ -249,8 +249,11 @@ func (c *call) gitObject(r *repository, args map[string]any) (any, error) {
 	if sha := r.git.resolve(c.ctx, name, "commit"); sha != "" {
 		return c.commitNode(r, sha)
 	}
-	if sha := r.git.resolve(c.ctx, name, "blob"); sha != "" {
-		content, err := r.git.blob(c.ctx, sha)
+	sha, err := r.git.run(c.ctx, "", nil, "rev-parse", "--verify", "--quiet", "--end-of-options", name)
+	if err != nil {
+		return nil, nil // nothing of that name
+	}
+	if content, err := r.git.blob(c.ctx, sha); err == nil {
 		return &node{"Blob", fields{"id": "B_" + sha, "oid": sha, "abbreviatedOid": sha[:7], "text": string(content), "byteSize": len(content)}}, err
 	}
 	return nil, nil
