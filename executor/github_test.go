@@ -164,7 +164,11 @@ func (h *harness) variable(name string) (string, bool) {
 	return "", false
 }
 
+// TestGitHubToken follows a token from its mint to its end, through a run that prints
+// it in several ways.
+//
 // probe: G1, G7, G10
+// oracle: GitHub's list of tokens, and every file and answer that the run has left
 func TestGitHubToken(t *testing.T) {
 	g := startGitHub(t)
 	h := start(t, g.access(false))
@@ -311,6 +315,7 @@ func TestGitHubKey(t *testing.T) {
 // TestGitHubTokenFails: each fault is a clear code, and nothing was started.
 //
 // probe: G2
+// oracle: GitHub's list of tokens, and the backend, which has started nothing
 func TestGitHubTokenFails(t *testing.T) {
 	g := startGitHub(t)
 	for _, tt := range []struct {

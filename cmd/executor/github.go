@@ -14,21 +14,21 @@ import (
 )
 
 // gitHubSettings say how runs get at GitHub; without an App and a token they do
-// not. The prefix is SALLYPORT_GITHUB_.
+// not.
 type gitHubSettings struct {
 	// AppID and AppKeyFile are those of the App that mints a token for each run.
-	AppID      int64  `env:"APP_ID"`
-	AppKeyFile string `env:"APP_KEY_FILE"`
-	APIURL     string `env:"API_URL" envDefault:"https://api.github.com/"`
+	AppID      int64  `env:"GITHUB_APP_ID"`
+	AppKeyFile string `env:"GITHUB_APP_KEY_FILE"`
+	APIURL     string `env:"GITHUB_API_URL" envDefault:"https://api.github.com/"`
 	// Profiles is a file with profiles of the operator's own and the ceiling.
-	Profiles string `env:"PROFILES"`
+	Profiles string `env:"GITHUB_PROFILES"`
 	// AllowAppKey lets the App's private key into the sandbox of a run whose profile
 	// allows it and that asks for it.
-	AllowAppKey bool `env:"ALLOW_APP_KEY"`
+	AllowAppKey bool `env:"GITHUB_ALLOW_APP_KEY" envDefault:"false"`
 	// TokenFile holds a token that is given to every run as it is; it must be allowed,
 	// too, since nothing narrows it.
-	TokenFile        string `env:"TOKEN_FILE"`
-	AllowStaticToken bool   `env:"ALLOW_STATIC_TOKEN"`
+	TokenFile        string `env:"GITHUB_TOKEN_FILE"`
+	AllowStaticToken bool   `env:"GITHUB_ALLOW_STATIC_TOKEN" envDefault:"false"`
 }
 
 // check says which settings contradict each other.

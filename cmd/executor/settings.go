@@ -57,7 +57,7 @@ type settings struct {
 	Keep    int           `env:"KEEP" envDefault:"1000"`
 	KeepFor time.Duration `env:"KEEP_FOR" envDefault:"168h"`
 
-	GitHub gitHubSettings `envPrefix:"GITHUB_"`
+	GitHub gitHubSettings
 
 	// keys are the operator's keys, by the plain name of their variable.
 	keys, searchKeys map[string]string
