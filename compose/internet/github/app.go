@@ -19,10 +19,11 @@ import (
 
 // The one App.
 const (
-	AppID    = 4242
-	ClientID = "Iv23liSallyportDemo0"
-	Slug     = "sallyport-demo"
-	botID    = 904242
+	AppID     = 4242
+	AppIDText = "4242"
+	ClientID  = "Iv23liSallyportDemo0"
+	Slug      = "sallyport-demo"
+	botID     = 904242
 )
 
 // longestJWT is how far ahead the expiry of an App's token may lie.
@@ -117,7 +118,7 @@ func checkIssuer(iss any) error {
 			return nil
 		}
 	case string:
-		if v == "4242" || v == ClientID {
+		if v == AppIDText || v == ClientID {
 			return nil
 		}
 	default:

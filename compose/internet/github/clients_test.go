@@ -39,6 +39,7 @@ func newBench(t *testing.T) *bench {
 	s, c := start(t)
 	srv := httptest.NewUnstartedServer(s)
 	cert, ca := certificate(t)
+	srv.EnableHTTP2 = true
 	srv.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	srv.StartTLS()

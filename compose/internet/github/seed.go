@@ -2,6 +2,7 @@ package github
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,6 +94,18 @@ func (w *world) fill(ctx context.Context, r *repository) error {
 	return r.git.setRef(ctx, "refs/pull/2/head", head, "")
 }
 
+// gitConfig is each repository's. serveGit decides who may push.
+const gitConfig = `[http]
+	receivepack = true
+[receive]
+	hideRefs = refs/pull
+[uploadpack]
+	allowFilter = true
+	allowReachableSHA1InWant = true
+[gc]
+	auto = 0
+`
+
 // create makes the repository's commits, the same at each start.
 func (r *repository) create(ctx context.Context, sub Submodule) error {
 	if err := os.MkdirAll(string(r.git), 0o755); err != nil {
@@ -101,19 +114,15 @@ func (r *repository) create(ctx context.Context, sub Submodule) error {
 	if _, err := r.git.run(ctx, "", nil, "init", "-q", "--bare", "-b", mainBranch); err != nil {
 		return err
 	}
-	for _, setting := range [][2]string{
-		{"http.receivepack", "true"}, // serveGit decides
-		{"http.uploadarchive", "false"},
-		{"receive.hideRefs", "refs/pull"},
-		{"uploadpack.allowFilter", "true"},
-		{"uploadpack.allowReachableSHA1InWant", "true"},
-		{"gc.auto", "0"},
-	} {
-		if _, err := r.git.run(ctx, "", nil, "config", setting[0], setting[1]); err != nil {
-			return err
-		}
+	config, err := os.OpenFile(filepath.Join(string(r.git), "config"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
 	}
-	_, err := r.git.run(ctx, r.history(sub), nil, "fast-import", "--quiet")
+	_, err = config.WriteString(gitConfig)
+	if err := errors.Join(err, config.Close()); err != nil {
+		return err
+	}
+	_, err = r.git.run(ctx, r.history(sub), nil, "fast-import", "--quiet")
 	return err
 }
 
