@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func newBench(t *testing.T) *bench {
 		"SSL_CERT_FILE=" + file, "GIT_SSL_CAINFO=" + file, "CURL_CA_BUNDLE=" + file,
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GH_PROMPT_DISABLED=1", "GH_NO_UPDATE_NOTIFIER=1",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@docs.example", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@docs.example",
-		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=credential.https://github.com.helper",
+		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=credential.helper",
 		`GIT_CONFIG_VALUE_0=!f() { [ -z "$GH_TOKEN" ] || printf 'username=x-access-token\npassword=%s\n' "$GH_TOKEN"; }; f`,
 		"GIT_CONFIG_KEY_1=protocol.file.allow", "GIT_CONFIG_VALUE_1=always",
 	}}
@@ -86,7 +87,7 @@ func certificate(t *testing.T) (tls.Certificate, []byte) {
 func connectTo(addr string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.Host)
-		if r.Method != http.MethodConnect || host != Host && host != APIHost {
+		if r.Method != http.MethodConnect || !slices.Contains(Hosts, host) {
 			http.Error(w, "no", http.StatusForbidden)
 			return
 		}
@@ -265,5 +266,25 @@ func TestCurl(t *testing.T) {
 		"-H", "Authorization: Bearer "+token, "https://api.github.com/repos/acme/app/issues")
 	if out != "403" {
 		t.Errorf("opening an issue: %s, want 403", out)
+	}
+}
+
+// TestEnterprise reaches the same by the names and paths of an Enterprise Server.
+func TestEnterprise(t *testing.T) {
+	b := newBench(t)
+	token, dir := newToken(t, b.Server, b.client, "issues-write", "app"), t.TempDir()
+	b.env = append(b.env, "GH_ENTERPRISE_TOKEN="+token, "GH_HOST="+EnterpriseHost)
+	b.must(t, dir, token, "git", "clone", "-q", "https://"+EnterpriseHost+"/acme/app")
+	b.refused(t, dir, token, "Repository not found.", "git", "clone", "https://"+EnterpriseHost+"/acme/lib")
+	clone := filepath.Join(dir, "app")
+	for _, args := range [][]string{
+		{"issue", "view", "1"}, {"pr", "view", "2"}, {"issue", "create", "--title", "x", "--body", "y"}, {"api", "repos/acme/app"},
+	} {
+		b.must(t, clone, "", append([]string{gh()}, args...)...)
+	}
+	b.refused(t, clone, "", inaccessible, gh(), "pr", "review", "2", "--approve")
+	out := b.must(t, dir, "", "curl", "-sS", "-i", "-H", "Authorization: token "+token, "https://"+EnterpriseHost+"/api/v3/installation/repositories")
+	if !strings.Contains(out, "3.17.0") || !strings.Contains(out, `"total_count":1`) {
+		t.Errorf("the API says %s", out)
 	}
 }

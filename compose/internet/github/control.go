@@ -112,12 +112,12 @@ func (f faults) scope(in *installation, p permissions, chosen []*repository) (pe
 }
 
 // hits says whether the request is among those that go wrong, and counts it.
-func (f *faults) hits(host string, r *http.Request) bool {
+func (f *faults) hits(r *http.Request, api bool) bool {
 	revoke := r.Method == http.MethodDelete && r.URL.Path == "/installation/token"
 	mint := strings.HasSuffix(r.URL.Path, "/access_tokens")
 	app := strings.HasPrefix(r.URL.Path, "/app") || strings.HasSuffix(r.URL.Path, "/installation")
 	hit := map[string]bool{
-		"": true, "mint": mint, "revoke": revoke, "app": app, "api": host == APIHost, "git": host == Host,
+		"": true, "mint": mint, "revoke": revoke, "app": app, "api": api, "git": !api,
 	}[f.Only]
 	if !hit || f.Times < 0 {
 		return false
@@ -131,9 +131,9 @@ func (f *faults) hits(host string, r *http.Request) bool {
 }
 
 // fail answers in place of the real server, where a fault says so.
-func (s *Server) fail(w *recorder, r *http.Request, host string) bool {
+func (s *Server) fail(w *recorder, r *http.Request, api bool) bool {
 	s.mu.Lock()
-	hit := s.faults.hits(host, r)
+	hit := s.faults.hits(r, api)
 	f := s.faults
 	s.mu.Unlock()
 	if !hit {

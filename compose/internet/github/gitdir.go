@@ -137,6 +137,9 @@ func (g gitDir) tree(ctx context.Context, base string, changes []change) (string
 		return "", err
 	}
 	for _, c := range changes {
+		if strings.Contains(c.path, "\x00") { // would be another line of the input
+			return "", unprocessable("path contains a null byte")
+		}
 		info := "0 0000000000000000000000000000000000000000\t" + c.path + "\x00"
 		if c.content != nil {
 			sha, err := g.run(ctx, string(c.content), nil, "hash-object", "-w", "--stdin")

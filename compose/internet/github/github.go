@@ -32,14 +32,19 @@ import (
 	"time"
 )
 
-// The names that a Server answers for.
+// The names that a Server answers for. The last is a GitHub Enterprise Server with the
+// same accounts and repositories: git at its root, REST below /api/v3, GraphQL at /api/graphql.
 const (
-	Host    = "github.com"
-	APIHost = "api.github.com"
+	Host           = "github.com"
+	APIHost        = "api.github.com"
+	EnterpriseHost = "ghes.docs.example"
 )
 
 // Hosts are the names that lead here.
-var Hosts = []string{Host, APIHost}
+var Hosts = []string{Host, APIHost, EnterpriseHost}
+
+// enterpriseVersion is what the Enterprise Server says that it is.
+const enterpriseVersion = "3.17.0"
 
 // keyBits is the size of the App's key, GitHub's own.
 const keyBits = 2048
@@ -108,17 +113,35 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.Status = rec.status
 		s.log.add(e)
 	}()
-	if s.fail(rec, r, host) {
-		return
+	api := host == APIHost
+	if host == EnterpriseHost {
+		w.Header().Set("X-Github-Enterprise-Version", enterpriseVersion)
+		r, api = enterprise(r)
 	}
-	switch host {
-	case APIHost:
+	switch {
+	case s.fail(rec, r, api):
+	case api:
 		s.api.ServeHTTP(rec, r.WithContext(context.WithValue(r.Context(), entryKey{}, e)))
-	case Host:
+	case host == Host, host == EnterpriseHost:
 		s.serveGit(rec, r)
 	default:
 		http.NotFound(rec, r)
 	}
+}
+
+// enterprise takes the prefix off that an Enterprise Server's API has; without it, the request
+// is git's.
+func enterprise(r *http.Request) (*http.Request, bool) {
+	prefix := "/api/v3"
+	if r.URL.Path == "/api/graphql" {
+		prefix = "/api"
+	}
+	if !strings.HasPrefix(r.URL.Path, prefix+"/") {
+		return r, false
+	}
+	r = r.Clone(r.Context())
+	r.URL.Path, r.URL.RawPath = strings.TrimPrefix(r.URL.Path, prefix), strings.TrimPrefix(r.URL.RawPath, prefix)
+	return r, true
 }
 
 // entryKey is the context's key of the log entry of a request.

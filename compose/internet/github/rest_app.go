@@ -29,6 +29,9 @@ var appRoutes = []route{
 	{pattern: "GET /{$}", serve: func(c *call) (int, any, error) {
 		return http.StatusOK, object{"current_user_url": apiURL("user"), "rate_limit_url": apiURL("rate_limit")}, nil
 	}},
+	{pattern: "GET /meta", serve: func(*call) (int, any, error) {
+		return http.StatusOK, object{"verifiable_password_authentication": false, "installed_version": enterpriseVersion}, nil
+	}},
 	{pattern: "POST /graphql", serve: (*call).graphql},
 }
 

@@ -208,7 +208,10 @@ func (c *call) updateRef() (int, any, error) {
 	if err != nil {
 		return 0, nil, unprocessable("Reference does not exist")
 	}
-	if _, err := c.repo.git.run(c.ctx, "", nil, "merge-base", "--is-ancestor", old, v.SHA); err != nil && !v.Force && isObject(v.SHA) {
+	if !isObject(v.SHA) {
+		return 0, nil, unprocessable("Object does not exist")
+	}
+	if _, err := c.repo.git.run(c.ctx, "", nil, "merge-base", "--is-ancestor", old, v.SHA); err != nil && !v.Force {
 		return 0, nil, unprocessable("Update is not a fast forward")
 	}
 	if err := c.place(name, v.SHA, old); err != nil {
@@ -270,7 +273,10 @@ func (c *call) createTree() (int, any, error) {
 		content := []byte(e.Content)
 		if e.SHA != nil {
 			var err error
-			if content, err = c.repo.git.blob(c.ctx, *e.SHA); err != nil || !isObject(*e.SHA) {
+			if !isObject(*e.SHA) {
+				return 0, nil, unprocessable("tree.sha %s is not a valid blob", *e.SHA)
+			}
+			if content, err = c.repo.git.blob(c.ctx, *e.SHA); err != nil {
 				return 0, nil, unprocessable("tree.sha %s is not a valid blob", *e.SHA)
 			}
 		}
