@@ -220,6 +220,31 @@ func TestCutAnswer(t *testing.T) {
 	}
 }
 
+// TestGoneInTheMiddle: a token whose caller went while it came is revoked.
+func TestGoneInTheMiddle(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		const value = "ghs_" + testMark + "gone012345678901234567890123456"
+		ctx, cancel := context.WithCancel(t.Context())
+		fault(mintKey, 0, func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			b.github.mu.Lock()
+			b.github.tokens[value] = true
+			b.github.mu.Unlock()
+			io.WriteString(w, `{"token": "`+value+`", `)
+			w.(http.Flusher).Flush()
+			time.AfterFunc(time.Second, cancel)
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // or the answer would have an end
+		})(b.github, nil)
+		_, err := b.app.Mint(ctx, grant(t, "read", "Acme", "shop"))
+		failure(t, err, githubauth.ReasonCancelled)
+		if alive := b.github.alive(); len(alive) > 0 {
+			t.Errorf("alive are %q", alive)
+		}
+		noSecrets(t, b, err)
+	})
+}
+
 // TestClock: a clock that is off by what happens is put right, and no more.
 func TestClock(t *testing.T) {
 	for _, test := range []struct {

@@ -18,8 +18,9 @@ type installation struct {
 	SuspendedAt *time.Time  `json:"suspended_at"`
 }
 
-// installation finds the App's installation for owner; fresh passes over what is
-// known. That there is none is not remembered: somebody may be about to install it.
+// installation finds the App's installation for owner; fresh passes over the one
+// that is known. That there is none is not remembered: somebody may be about to
+// install it.
 func (a *App) installation(ctx context.Context, op, owner string, fresh bool) (installation, error) {
 	key := strings.ToLower(owner)
 	a.mu.Lock()
@@ -29,12 +30,11 @@ func (a *App) installation(ctx context.Context, op, owner string, fresh bool) (i
 		return known, nil
 	}
 	found, err := a.findInstallation(ctx, op, owner)
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if err != nil {
-		delete(a.installations, key)
 		return installation{}, err
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.installations[key] = found
 	return found, nil
 }

@@ -31,6 +31,8 @@ func TestScope(t *testing.T) {
 		{"one more repository", func(a *given) { a.Repositories = append(a.Repositories, repository("Acme/Docs")) }, githubauth.ReasonWiderScope, "Acme/Docs"},
 		{"the repository of another owner", func(a *given) { a.Repositories[0] = repository("evil/shop") }, githubauth.ReasonWiderScope, "evil/shop"},
 		{"a repository without owner", func(a *given) { a.Repositories[0] = repository("shop") }, githubauth.ReasonWiderScope, "repository shop"},
+		{"a repository that is called as a token is", func(a *given) { a.Repositories[0] = repository("ghp_" + testMark + "0123456789") }, githubauth.ReasonWiderScope, "[redacted]"},
+		{"a level that looks like a JWT", func(a *given) { a.Permissions["issues"] = "eyJ" + testMark + "0123456789.x" }, githubauth.ReasonWiderScope, "[redacted]"},
 		{"a lower level", func(a *given) { delete(a.Permissions, "issues") }, githubauth.ReasonNarrowerScope, "issues: read"},
 		{"no permissions", func(a *given) { a.Permissions = nil }, githubauth.ReasonNarrowerScope, "contents: read"},
 		{"a repository less", func(a *given) { a.Repositories = a.Repositories[:1] }, githubauth.ReasonNarrowerScope, "Acme/site"},
