@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,22 +127,23 @@ func allows(policy *firewall.Policy, host string) bool {
 
 // leaks reports the hosts that a policy reaches which take uploads from anyone.
 func (c *gitHubCheck) leaks(policy *firewall.Policy, writing string) {
-	var open, line int
-	for host, what := range uploads() {
-		switch name, d := reached(policy, host); {
+	var open string // one that no entry names
+	var line int
+	for u := range uploads() {
+		switch name, d := reached(policy, u); {
 		case !d.Allowed():
 		case d.Reason == firewall.ReasonOpen:
-			open, line = open+1, d.Line
+			open, line = cmp.Or(open, name), d.Line
 		default:
 			by := strconv.Quote(d.Rule)
 			if d.Group != "" {
 				by += " of group " + strconv.Quote(d.Group)
 			}
-			c.about(policy.Name(), d.Line, "with %s an agent could carry out to %s what it reads (%s): %s", writing, name, by, what)
+			c.about(policy.Name(), d.Line, "with %s an agent could carry out to %s what it reads (%s): %s", writing, name, by, u.what)
 		}
 	}
-	if open > 0 {
-		c.about(policy.Name(), line, "with %s an agent could carry out what it reads to any host, and to %d known ones that take uploads from anyone", writing, open)
+	if open != "" {
+		c.about(policy.Name(), line, "with %s an agent could carry out what it reads to any host, also to those that take uploads from anyone, such as %s", writing, open)
 	}
 }
 

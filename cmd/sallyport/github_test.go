@@ -64,15 +64,19 @@ func (g testGitHub) setenv(env *testscript.Env) {
 // TestUploads: each row says of a host what it is and where that is written.
 func TestUploads(t *testing.T) {
 	seen := make(map[string]bool)
-	for host, what := range uploads() {
-		if _, err := firewall.ParseName(host); err != nil || what == "" || seen[host] {
-			t.Errorf("%s (%s): %v", host, what, err)
+	for u := range uploads() {
+		if _, err := firewall.ParseName(u.host); err != nil || u.what == "" || seen[u.host] {
+			t.Errorf("%+v: %v", u, err)
 		}
-		seen[host] = true
+		seen[u.host] = true
+	}
+	doc, err := os.ReadFile("../../docs/github.md")
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, r := range registries {
-		if !strings.HasPrefix(r.source, "https://") {
-			t.Errorf("%s has no source", r.host)
+		if !strings.Contains(string(doc), "\n| `"+r.host+"` | ") || !strings.Contains(string(doc), " | <"+r.source+"> |") {
+			t.Errorf("docs/github.md has no row for %s with its source", r.host)
 		}
 	}
 	if len(seen) < 50 {
@@ -86,27 +90,35 @@ func TestReached(t *testing.T) {
 version: 1
 groups: {packages: [.pypi.org, .crates.io]}
 policies:
-  p: {allow: [packages, my.ngrok.io, {host: webhook.site, ports: [80]}], remove: [crates.io]}
+  p: {allow: [packages, my.webhook.site, .workers.dev, own.pages.dev, {host: pastebin.com, ports: [80]}], remove: [crates.io]}
   open: {allow: any}
 `), "t.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, _ := policies.Policy("p")
-	for host, want := range map[string]string{
-		"upload.pypi.org": "upload.pypi.org",
-		"ngrok.io":        "my.ngrok.io",
-		"grok.io":         "", // the end of a label makes no subdomain
-		"webhook.site":    "", // not for TLS
-		"crates.io":       "",
-		"rubygems.org":    "",
+	for _, test := range []struct {
+		host   string
+		suffix bool
+		want   string
+	}{
+		{"upload.pypi.org", false, "upload.pypi.org"},
+		{"webhook.site", false, "my.webhook.site"},
+		{"hook.site", false, ""},    // the end of a label makes no subdomain
+		{"pastebin.com", false, ""}, // not for TLS
+		{"crates.io", false, ""},
+		{"rubygems.org", false, ""},
+		{"workers.dev", true, ".workers.dev"},
+		{"pages.dev", true, ""}, // the operator's own only
 	} {
-		if got, d := reached(p, host); got != want || d.Allowed() != (want != "") {
-			t.Errorf("%s is reached as %q, %v; want %q", host, got, d, want)
+		if got, d := reached(p, upload{host: test.host, suffix: test.suffix}); got != test.want || d.Allowed() != (got != "") {
+			t.Errorf("%s is reached as %q, %v; want %q", test.host, got, d, test.want)
 		}
 	}
 	open, _ := policies.Policy("open")
-	if got, d := reached(open, "upload.pypi.org"); got == "" || d.Reason != firewall.ReasonOpen {
-		t.Errorf("open: %q, %v", got, d)
+	for u := range uploads() {
+		if _, d := reached(open, u); d.Reason != firewall.ReasonOpen {
+			t.Errorf("open: %+v: %v", u, d)
+		}
 	}
 }

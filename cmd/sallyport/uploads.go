@@ -26,40 +26,64 @@ var registries = []struct{ host, what, source string }{
 		"https://distribution.github.io/distribution/spec/api/"},
 }
 
-// uploads are the known hosts that take uploads from anyone, with what they are:
-// the registries, and what the firewall knows of such hosts.
-func uploads() iter.Seq2[string, string] {
-	return func(yield func(host, what string) bool) {
+// An upload is a known place that takes uploads from anyone.
+type upload struct {
+	host, what string
+	// suffix says that not host but what is under it belongs to anybody: a name there
+	// that an entry gives whole is probably the operator's own.
+	suffix bool
+}
+
+// uploads are all that are known: the registries, and what the firewall and the
+// patches to allowlists know of such hosts.
+func uploads() iter.Seq[upload] {
+	return func(yield func(upload) bool) {
 		for _, r := range registries {
-			if !yield(r.host, r.what) {
+			if !yield(upload{host: r.host, what: r.what}) {
 				return
 			}
 		}
 		for host, what := range patch.Ways() {
-			if !yield(host, what) {
+			if !yield(upload{host: host, what: what}) {
+				return
+			}
+		}
+		for host, what := range firewall.UserContentHosts() {
+			if !yield(upload{host, what, true}) {
 				return
 			}
 		}
 	}
 }
 
-// reached finds out whether a policy lets TLS through to host or, where only those
-// are allowed, to names under it, and returns the first such name.
-func reached(policy *firewall.Policy, host string) (string, firewall.Decision) {
-	candidates := []string{host}
+// reached finds out whether a policy lets TLS through to an upload's host, to names
+// under it or, for a suffix, to any name under it; and gives the first such name.
+func reached(policy *firewall.Policy, u upload) (string, firewall.Decision) {
+	if u.suffix {
+		// A label that no file holds stands for the rest.
+		if d := decide(policy, "sallyport-any-other."+u.host); d.Allowed() {
+			return "." + u.host, d
+		}
+		return "", firewall.Decision{}
+	}
+	candidates := []string{u.host}
 	for _, a := range policy.Allowed() {
-		if under := strings.TrimPrefix(a.Host, "."); strings.HasSuffix(under, "."+host) {
+		if under := strings.TrimPrefix(a.Host, "."); strings.HasSuffix(under, "."+u.host) {
 			candidates = append(candidates, under)
 		}
 	}
 	for _, candidate := range candidates {
-		name, err := firewall.ParseName(candidate)
-		if err != nil {
-			continue
-		}
-		if d := policy.Decide(name, firewall.DefaultPort); d.Allowed() {
+		if d := decide(policy, candidate); d.Allowed() {
 			return candidate, d
 		}
 	}
 	return "", firewall.Decision{}
+}
+
+func decide(policy *firewall.Policy, host string) firewall.Decision {
+	name, err := firewall.ParseName(host)
+	if err != nil {
+		return firewall.Decision{}
+	}
+	return policy.Decide(name, firewall.DefaultPort)
 }

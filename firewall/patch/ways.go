@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Ways are the well-known hosts to which, or to hosts under which, anybody can
-// write or from which anybody can be reached, each with what it is.
+// Ways are the well-known hosts to which, with those under them, anybody can write
+// or from which anybody can be reached, each with what it is. Suffixes under which
+// anybody can get a host are firewall.UserContentHosts.
 func Ways() iter.Seq2[string, string] {
 	return func(yield func(host, what string) bool) {
 		for _, w := range ways {
