@@ -425,3 +425,66 @@ func TestMintFails(t *testing.T) {
 		}
 	}
 }
+
+// reconfigure starts the executor with further settings until the test ends.
+func reconfigure(t *testing.T, settings ...string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "settings.yaml")
+	text := "services: {executor: {environment: {" + strings.Join(settings, ", ") + "}}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	up := []string{"--progress", "quiet", "up", "--detach", "--no-deps", "--wait", "executor"}
+	t.Cleanup(func() {
+		st.compose(t, up...)
+		ready(t)
+	})
+	st.compose(t, append([]string{"-f", file}, up...)...)
+	ready(t)
+}
+
+// TestKeyWhereAllowed: with request, profile and service of one mind the App's key is
+// one file in memory that only the agent's user reads, and nowhere else.
+//
+// probe: G7
+// oracle: what the sandbox finds, the engine, the executor's log
+func TestKeyWhereAllowed(t *testing.T) {
+	secret := strings.Split(docker(t, "exec", container(t, "internet", ""), "cat", "/run/internet/github-app.pem"), "\n")[5]
+	reconfigure(t, `SALLYPORT_GITHUB_ALLOW_APP_KEY: "true"`)
+	access := api.GithubAccess{Owner: "acme", Repo: "app", Profile: "repo-write", AllowMcpAppAuth: true}
+	id := begin(t, onHub(access, `stat -c '%a %U' "$GITHUB_APP_PRIVATE_KEY_PATH"; openssl rsa -in "$GITHUB_APP_PRIVATE_KEY_PATH" -check -noout
+grep -c "PRIVATE KEY" /proc/self/environ; df --output=fstype "$GITHUB_APP_PRIVATE_KEY_PATH" | tail -1; cat "$GITHUB_APP_PRIVATE_KEY_PATH"; sleep 2`))
+	box := container(t, "sandbox", id)
+	inspect := docker(t, "inspect", box)
+	res := finish(t, id)
+	if want := "400 agent\nRSA key ok\n0\ntmpfs\n-----BEGIN"; !res.Success || !strings.HasPrefix(res.Output, want) || !res.Github.AppKey {
+		t.Errorf("%q, %+v, want %q", res.Output, res.Error, want)
+	}
+	logs, err := exec.Command("docker", "logs", container(t, "executor", "")).CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPlaces(t, "allowed", map[string]string{"inspect": inspect, "log": string(logs)}, secret)
+	if strings.Contains(res.Output, secret) {
+		t.Error("the key's lines are in the result")
+	}
+	access.AllowMcpAppAuth = false
+	if res, _ := run(t, onHub(access, `echo "<$GITHUB_APP_PRIVATE_KEY_PATH>"; ls /run/sallyport/github`)); strings.Contains(res.Output, "pem") || !strings.HasPrefix(res.Output, "<>\n") {
+		t.Errorf("without a wish: %q", res.Output)
+	}
+}
+
+// TestEnterpriseServer does the same on a GitHub Enterprise Server of another name.
+//
+// oracle: the server, which knows the token by its own name only
+func TestEnterpriseServer(t *testing.T) {
+	reconfigure(t, `SALLYPORT_GITHUB_API_URL: "https://ghes.docs.example/api/v3/"`)
+	access := api.GithubAccess{Owner: "acme", Repo: "app", Profile: "issues-write", PrePopulateBranch: "main", Shallow: true}
+	res, events := run(t, onHub(access, `git remote get-url origin; git ls-remote -q git@ghes.docs.example:acme/app.git HEAD | cut -f2
+gh issue comment 1 -b "by an enterprise" >/dev/null && echo commented; git push -q origin HEAD:refs/heads/x 2>&1 | grep -o 403 | head -1
+git ls-remote https://github.com/acme/app.git 2>&1 | grep -o 'could not read Username' | head -1`))
+	want := "https://ghes.docs.example/acme/app.git\nHEAD\ncommented\n403\ncould not read Username\n"
+	if !res.Success || res.Output != want || !res.Github.Revoked {
+		t.Errorf("%q, %+v, %s%s", res.Output, res.Error, text(events, api.EventStderr), text(events, api.EventWarning))
+	}
+}
