@@ -16,8 +16,10 @@
 //	http.ListenAndServe(admin, s.Control())        // for tests, see control.go
 //
 // All state but the repositories is in memory. It knows the accounts and repositories
-// of seed.go, one App and what coding agents do with them: no search, actions,
-// projects, branch protection, pagination of GraphQL connections beyond "first".
+// of seed.go, one App and what coding agents do with them: no people's tokens, search, actions,
+// forks or branch protection, and no rebase merges. In two points it is more lenient than the real one:
+// classic projects, which GitHub has closed, are empty here instead of an error, since gh before
+// 2.82 asks for them with each issue; and nobody reaches a rate limit but by a fault.
 package github
 
 import (
