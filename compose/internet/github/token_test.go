@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -204,5 +205,49 @@ func TestFaults(t *testing.T) {
 	put(t, control.URL, `{}`)
 	if a := mint(); a.status != 201 {
 		t.Errorf("in the end: %d", a.status)
+	}
+}
+
+// TestTokensAreApart uses twenty tokens at the same time, of different profiles and
+// repositories: each does what it may, and the log tells them apart.
+func TestTokensAreApart(t *testing.T) {
+	s, c := start(t)
+	type user struct{ token, repo, other, profile string }
+	var users []user
+	for i := range 20 {
+		u := user{repo: "app", other: "lib", profile: []string{"read", "issues-write", "review-write", "repo-write"}[i%4]}
+		if i%3 == 0 {
+			u.repo, u.other = u.other, u.repo
+		}
+		u.token = newToken(t, s, c, u.profile, u.repo)
+		users = append(users, u)
+	}
+	var all sync.WaitGroup
+	for _, u := range users {
+		all.Go(func() {
+			issue := 403
+			if profiles[u.profile].has("issues", "write") {
+				issue = 201
+			}
+			for _, one := range []struct {
+				method, path string
+				want         int
+			}{
+				{"GET", "/repos/acme/" + u.repo, 200}, {"GET", "/repos/acme/" + u.other, 404},
+				{"POST", "/repos/acme/" + u.repo + "/issues", issue}, {"POST", "/repos/acme/" + u.other + "/issues", 404},
+				{"DELETE", "/installation/token", 204}, {"GET", "/repos/acme/" + u.repo, 401},
+			} {
+				if a := ask(t, c, one.method, one.path, u.token, object{"title": u.profile}); a.status != one.want {
+					t.Errorf("%s, %s %s: %d, want %d", u.profile, one.method, one.path, a.status, one.want)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, u := range users {
+		got := s.log.after(0, hashOf(u.token))
+		if len(got) != 6 || got[0].Path != "/repos/acme/"+u.repo || got[5].Status != 401 {
+			t.Errorf("the log of one token has %d requests: %+v", len(got), got)
+		}
 	}
 }
