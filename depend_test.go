@@ -31,12 +31,15 @@ var allowed = map[string][]string{
 	"executor/client":         {"firewall", "executor/api"},
 	"executor/sessionlog":     {"firewall", "executor/api"},
 	"executor/agent":          {"firewall", "entrypoint", "entrypoint/github", "executor/api"},
+	"executor/tokens":         {"githubauth"},
 	"executor/backend":        {},
 	"executor/backend/docker": {"executor/backend"},
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},
 	"internal/probes":         {},
+	"internal/output":         {},
 	"internal/version":        {},
+	"internal/wallclock":      {},
 }
 
 func TestImportDirection(t *testing.T) {
@@ -83,6 +86,42 @@ func TestPackageComments(t *testing.T) {
 		if comments != 1 {
 			t.Errorf("%s has %d package comments, want 1", dir, comments)
 		}
+	}
+}
+
+// TestHostStartsNoProgram wants that nothing which runs on the host can start a
+// program: what an agent has left in a workspace, settings of git among it, is
+// copied and never run.
+//
+// probe: F5
+// oracle: the imports and calls of the code itself; that of the entrypoint, which runs
+// in the sandbox and starts the agent, is found to start programs
+func TestHostStartsNoProgram(t *testing.T) {
+	inSandbox := []string{"entrypoint", "entrypoint/probe", "cell"} // and in the keeper
+	forTests := []string{"executor/backend/docker/dockertest", "internal/wallclock"}
+	found := 0
+	for dir, pkg := range packages(t) {
+		top, _, _ := strings.Cut(dir, "/")
+		if top == "bench" || top == "compose" || slices.Contains(forTests, dir) {
+			continue
+		}
+		for _, file := range pkg.GoFiles {
+			src, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, way := range []string{`"os/exec"`, "os.StartProcess(", "syscall.ForkExec(", "syscall.StartProcess(", "syscall.Exec(", "unix.Exec("} {
+				if !strings.Contains(string(src), way) {
+					continue
+				}
+				if found++; !slices.Contains(inSandbox, dir) {
+					t.Errorf("%s/%s can start a program: it has %s", dir, file, way)
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("control: not even the entrypoint starts a program")
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -13,27 +12,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-)
 
-func TestQuantile(t *testing.T) {
-	for _, c := range []struct {
-		of   samples
-		q    float64
-		want float64
-	}{
-		{samples{7}, 0.5, 7},
-		{samples{7}, 0.99, 7},
-		{samples{3, 1, 2}, 0.5, 2},
-		{samples{4, 1, 3, 2}, 0.5, 2.5},
-		{samples{5, 4, 3, 2, 1}, 0.25, 2},
-		{samples{5, 4, 3, 2, 1}, 1, 5},
-		{samples{5, 4, 3, 2, 1}, 0, 1},
-	} {
-		if got := c.of.quantile(c.q); got != c.want {
-			t.Errorf("the quantile %v of %v is %v, want %v", c.q, c.of, got, c.want)
-		}
-	}
-}
+	"sallyport/bench/report"
+)
 
 func TestInterleaveTakesTurns(t *testing.T) {
 	var order []string
@@ -53,7 +34,7 @@ func TestInterleaveTakesTurns(t *testing.T) {
 		t.Errorf("the order is %s, want abbaab", got)
 	}
 	for i := range taken {
-		if !slices.Equal(taken[i][0], samples{2, 3}) || !slices.Equal(taken[i][1], samples{-2, -3}) {
+		if !slices.Equal(taken[i][0], report.Samples{2, 3}) || !slices.Equal(taken[i][1], report.Samples{-2, -3}) {
 			t.Errorf("contender %d has %v, want the samples of the rounds 2 and 3", i, taken[i])
 		}
 	}
@@ -73,48 +54,6 @@ func TestInterleaveEndsAtAFailure(t *testing.T) {
 	cancel()
 	if _, err := (plan{rounds: 1, pause: 1 << 40}).interleave(ctx, contender{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a plan whose context has ended: %v", err)
-	}
-}
-
-func TestReport(t *testing.T) {
-	all := []figure{
-		beside("start", "ms", samples{300, 310, 320}, "docker run", samples{620}),
-		alone("stage", "ms", samples{0.5}),
-	}
-	var table bytes.Buffer
-	if err := printTable(&table, "this machine", all); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"this machine\n", "310 (305-315)  620   0.50   docker run\n", "stage   ms    0.50"} {
-		if !strings.Contains(table.String(), want) {
-			t.Errorf("the table lacks %q:\n%s", want, table.String())
-		}
-	}
-
-	path := filepath.Join(t.TempDir(), "out", "results.json")
-	if err := writeResults(path, all); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []map[string]any
-	if err := json.Unmarshal(data, &list); err != nil || len(list) != 2 {
-		t.Fatalf("the results are %s: %v", data, err)
-	}
-	for i, want := range []map[string]any{
-		{"metric": "start", "unit": "ms", "ours": 310.0, "peer": 620.0, "peerName": "docker run", "ratio": 0.5},
-		{"metric": "stage", "unit": "ms", "ours": 0.5, "peer": nil, "peerName": "", "ratio": nil},
-	} {
-		for k, v := range want {
-			if list[i][k] != v {
-				t.Errorf("result %d has %s %v, want %v", i, k, list[i][k], v)
-			}
-		}
-		if len(list[i]) != len(want) {
-			t.Errorf("result %d is %v, want the fields of %v only", i, list[i], want)
-		}
 	}
 }
 

@@ -10,40 +10,25 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
+	"sallyport/bench/report"
 	"sallyport/executor/client"
 )
 
 // limit bounds a whole measurement; it takes about two minutes.
 const limit = 8 * time.Minute
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(report.Main(limit, run)) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 1 && args[0] == "serve" {
 		return serve(ctx, peerPort)
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	b, err := parse(args, stderr)
 	if err != nil {
 		return err
@@ -56,10 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := printTable(stdout, about, figures); err != nil {
-		return fmt.Errorf("print the table: %w", err)
-	}
-	return writeResults(b.out, figures)
+	return b.flags.Finish(stdout, about, "", figures)
 }
 
 // A bench is what is measured, and how much of it.
@@ -70,33 +52,26 @@ type bench struct {
 	executor string // the executor's image, which the API's peer runs in
 	resolver string // of the demo's internet
 	rounds   int    // of starts; the other figures take fewer
-	out      string // file of the results
+	flags    *report.Flags
 	log      io.Writer
 }
 
 func parse(args []string, stderr io.Writer) (*bench, error) {
 	b := &bench{Client: &client.Client{}, log: stderr}
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags := report.NewFlags("bench", stderr, 15)
 	flags.StringVar(&b.Addr, "url", "http://127.0.0.1:7292", "the executor's `URL`")
 	tokenFile := flags.String("token-file", "", "`file` with the executor's token")
 	flags.StringVar(&b.stack, "stack", "sallyport-bench", "`name` of the stack")
 	flags.StringVar(&b.image, "image", "sallyport/agent:dev", "`image` of the sandboxes")
 	flags.StringVar(&b.executor, "executor-image", "sallyport/executor:dev", "`image` that the API's peer runs in")
 	flags.StringVar(&b.resolver, "resolver", "", "`address` of the resolver of the demo's internet")
-	flags.IntVar(&b.rounds, "rounds", 15, "`number` of starts that are measured")
-	flags.StringVar(&b.out, "out", "bench/out/results.json", "`file` for the results")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	switch {
-	case flags.NArg() > 0:
-		return nil, fmt.Errorf("bench takes no argument %q", flags.Arg(0))
-	case *tokenFile == "" || b.resolver == "":
+	if *tokenFile == "" || b.resolver == "" {
 		return nil, errors.New("-token-file and -resolver are required")
-	case b.rounds < 1:
-		return nil, errors.New("-rounds must be at least 1")
 	}
+	b.flags, b.rounds = flags, flags.Rounds
 	token, err := os.ReadFile(*tokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the token: %w", err)
@@ -107,7 +82,7 @@ func parse(args []string, stderr io.Writer) (*bench, error) {
 
 // measure takes all figures: memory first, while nothing has happened yet, and
 // again at the end.
-func (b *bench) measure(ctx context.Context) (all []figure, err error) {
+func (b *bench) measure(ctx context.Context) (all []report.Figure, err error) {
 	peer, err := b.startPeer(ctx)
 	if err != nil {
 		return nil, err
@@ -115,13 +90,13 @@ func (b *bench) measure(ctx context.Context) (all []figure, err error) {
 	defer func() { err = errors.Join(err, peer.stop()) }()
 	steps := []struct {
 		name string
-		take func(context.Context) ([]figure, error)
+		take func(context.Context) ([]report.Figure, error)
 	}{
-		{"memory at rest", func(ctx context.Context) ([]figure, error) { return b.memory(ctx, peer, "at rest") }},
+		{"memory at rest", func(ctx context.Context) ([]report.Figure, error) { return b.memory(ctx, peer, "at rest") }},
 		{"starts", b.starts},
-		{"requests", func(ctx context.Context) ([]figure, error) { return b.requests(ctx, peer) }},
+		{"requests", func(ctx context.Context) ([]report.Figure, error) { return b.requests(ctx, peer) }},
 		{"the tunnel", b.tunnel},
-		{"memory afterwards", func(ctx context.Context) ([]figure, error) { return b.memory(ctx, peer, "after all this") }},
+		{"memory afterwards", func(ctx context.Context) ([]report.Figure, error) { return b.memory(ctx, peer, "after all this") }},
 	}
 	for _, step := range steps {
 		fmt.Fprintf(b.log, "bench: measuring %s\n", step.name)

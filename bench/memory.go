@@ -7,22 +7,24 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"sallyport/bench/report"
 )
 
 // memory measures the stack's processes beside the API's peer, which does nothing.
 // The name of each figure ends with when.
-func (b *bench) memory(ctx context.Context, p *peer, when string) ([]figure, error) {
+func (b *bench) memory(ctx context.Context, p *peer, when string) ([]report.Figure, error) {
 	theirs, err := footprintOf(ctx, p.id)
 	if err != nil {
 		return nil, err
 	}
-	var figures []figure
+	var figures []report.Figure
 	for _, part := range []struct{ role, name string }{{"gate", "gate"}, {"executor", "executor"}, {"cell", "keeper of a cell"}} {
 		ids, err := b.containers(ctx, part.role)
 		if err != nil {
 			return nil, err
 		}
-		all := make([]samples, 3)
+		all := make([]report.Samples, 3)
 		for _, id := range ids {
 			ours, err := footprintOf(ctx, id)
 			if err != nil {
@@ -34,10 +36,10 @@ func (b *bench) memory(ctx context.Context, p *peer, when string) ([]figure, err
 		}
 		const name = "bare net/http server"
 		figures = append(figures,
-			beside(part.name+", resident, "+when, "MiB", all[0], name, samples{theirs.rss}),
-			beside(part.name+", cgroup, "+when, "MiB", all[1], name, samples{theirs.cgroup}))
+			report.Beside(part.name+", resident, "+when, "MiB", all[0], name, report.Samples{theirs.rss}),
+			report.Beside(part.name+", cgroup, "+when, "MiB", all[1], name, report.Samples{theirs.cgroup}))
 		if part.role == "cell" {
-			figures = append(figures, beside(part.name+", its shim on the engine, "+when, "MiB", all[2], name, samples{theirs.shim}))
+			figures = append(figures, report.Beside(part.name+", its shim on the engine, "+when, "MiB", all[2], name, report.Samples{theirs.shim}))
 		}
 	}
 	return figures, nil

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"sallyport/bench/report"
 	"sallyport/executor/api"
 )
 
@@ -21,7 +22,7 @@ const (
 
 // requests measures what only passes the API beside a server that sends the same
 // bytes without looking at the request.
-func (b *bench) requests(ctx context.Context, p *peer) ([]figure, error) {
+func (b *bench) requests(ctx context.Context, p *peer) ([]report.Figure, error) {
 	finished, err := b.finishedRun(ctx)
 	if err != nil {
 		return nil, err
@@ -31,7 +32,7 @@ func (b *bench) requests(ctx context.Context, p *peer) ([]figure, error) {
 		{"/v1/capabilities", "/v1/capabilities"},
 		{"/v1/executions/{id}", "/v1/executions/" + finished},
 	}
-	var figures []figure
+	var figures []report.Figure
 	for _, of := range paths {
 		ours := newTarget(b.Addr+of.path, b.Token)
 		answer, err := ours.learn(ctx)
@@ -52,8 +53,8 @@ func (b *bench) requests(ctx context.Context, p *peer) ([]figure, error) {
 		}
 		const name = "bare net/http server"
 		figures = append(figures,
-			beside("GET "+of.name+", throughput", "/s", taken[0][0], name, taken[1][0]),
-			beside("GET "+of.name+", p99", "ms", taken[0][1], name, taken[1][1]))
+			report.Beside("GET "+of.name+", throughput", "/s", taken[0][0], name, taken[1][0]),
+			report.Beside("GET "+of.name+", p99", "ms", taken[0][1], name, taken[1][1]))
 	}
 	return figures, nil
 }
@@ -98,7 +99,7 @@ func (t *target) learn(ctx context.Context) (http.Header, error) {
 func (t *target) load(ctx context.Context) ([]float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	times := make([]samples, callers)
+	times := make([]report.Samples, callers)
 	var group errgroup.Group
 	began := time.Now()
 	for i := range callers {
@@ -124,11 +125,11 @@ func (t *target) load(ctx context.Context) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all samples
+	var all report.Samples
 	for _, s := range times {
 		all = append(all, s...)
 	}
-	return []float64{float64(len(all)) / took.Seconds(), all.quantile(0.99)}, nil
+	return []float64{float64(len(all)) / took.Seconds(), all.Quantile(0.99)}, nil
 }
 
 // get makes one request, which must be answered with 200.

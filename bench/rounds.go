@@ -3,8 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
+
+	"sallyport/bench/report"
 )
 
 // A contender is one side of a comparison.
@@ -26,8 +27,8 @@ type plan struct {
 // meets all of them alike; each round begins with another one. It returns, for
 // each contender and each thing measured, the samples. The first turn that
 // fails ends it.
-func (p plan) interleave(ctx context.Context, all ...contender) ([][]samples, error) {
-	taken := make([][]samples, len(all))
+func (p plan) interleave(ctx context.Context, all ...contender) ([][]report.Samples, error) {
+	taken := make([][]report.Samples, len(all))
 	for round := range p.warmups + p.rounds {
 		for turn := range all {
 			i := (round + turn) % len(all)
@@ -44,7 +45,7 @@ func (p plan) interleave(ctx context.Context, all ...contender) ([][]samples, er
 				continue
 			}
 			if taken[i] == nil {
-				taken[i] = make([]samples, len(values))
+				taken[i] = make([]report.Samples, len(values))
 			}
 			for n, v := range values {
 				taken[i][n] = append(taken[i][n], v)
@@ -52,22 +53,6 @@ func (p plan) interleave(ctx context.Context, all ...contender) ([][]samples, er
 		}
 	}
 	return taken, nil
-}
-
-// samples are values of one thing, in the order in which they were taken.
-type samples []float64
-
-// median is the middle of the samples, of which there is at least one.
-func (s samples) median() float64 { return s.quantile(0.5) }
-
-// quantile is the value below which the fraction q of the samples lies, between two
-// of them where it falls between them.
-func (s samples) quantile(q float64) float64 {
-	sorted := slices.Sorted(slices.Values(s))
-	at := q * float64(len(sorted)-1)
-	low := int(at)
-	high := min(low+1, len(sorted)-1)
-	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
 // ms is a duration in milliseconds.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sallyport/bench/report"
 	"sallyport/executor/api"
 )
 
@@ -43,7 +44,7 @@ var stages = []struct {
 
 // starts measures the time from the call to the first byte of the agent's process,
 // one run at a time, beside docker run of the same image.
-func (b *bench) starts(ctx context.Context) ([]figure, error) {
+func (b *bench) starts(ctx context.Context) ([]report.Figure, error) {
 	all := []contender{{"a run", b.startRun}}
 	for _, peer := range startPeers {
 		all = append(all, contender{peer.name, func(ctx context.Context) ([]float64, error) {
@@ -55,16 +56,16 @@ func (b *bench) starts(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	ours := taken[0]
-	var figures []figure
+	var figures []report.Figure
 	for i, peer := range startPeers {
-		figures = append(figures, beside("cold start, call to first byte", "ms", ours[0], peer.name, taken[i+1][0]))
+		figures = append(figures, report.Beside("cold start, call to first byte", "ms", ours[0], peer.name, taken[i+1][0]))
 	}
-	figures = append(figures, alone("cold start, call to result", "ms", ours[1]))
+	figures = append(figures, report.Alone("cold start, call to result", "ms", ours[1]))
 	for i, stage := range stages {
-		if ours[2+i].median() < 0 {
+		if ours[2+i].Median() < 0 {
 			continue // a stage that no such run reaches
 		}
-		figures = append(figures, alone("cold start, executor's clock at "+stage.name, "ms", ours[2+i]))
+		figures = append(figures, report.Alone("cold start, executor's clock at "+stage.name, "ms", ours[2+i]))
 	}
 	return figures, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"sallyport/bench/report"
 	"sallyport/executor/api"
 )
 
@@ -26,16 +27,16 @@ curl -kfsS -o /dev/null -w 'bulk %%{speed_download}\n' 'https://docs.example/bul
 
 // tunnel measures what a sandbox loads through the gate beside a container that is
 // connected to the origin's network.
-func (b *bench) tunnel(ctx context.Context) ([]figure, error) {
+func (b *bench) tunnel(ctx context.Context) ([]report.Figure, error) {
 	taken, err := plan{warmups: 1, rounds: 5, pause: 300 * time.Millisecond}.interleave(ctx,
 		contender{"a download in a run", b.downloadInRun}, contender{"a download in a container", b.downloadDirect})
 	if err != nil {
 		return nil, err
 	}
 	const name = "container on the origin's network"
-	return []figure{
-		beside("download over TLS, one stream", "MiB/s", taken[0][0], name, taken[1][0]),
-		beside("small HTTPS request, new connection", "ms", taken[0][1], name, taken[1][1]),
+	return []report.Figure{
+		report.Beside("download over TLS, one stream", "MiB/s", taken[0][0], name, taken[1][0]),
+		report.Beside("small HTTPS request, new connection", "ms", taken[0][1], name, taken[1][1]),
 	}, nil
 }
 
@@ -70,7 +71,7 @@ func (b *bench) downloadDirect(ctx context.Context) ([]float64, error) {
 // readDownload reads what download printed: the speed in MiB/s, and the median time
 // of a small request in ms.
 func readDownload(out string) ([]float64, error) {
-	var speed, small samples
+	var speed, small report.Samples
 	for line := range strings.Lines(out) {
 		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
 		v, err := strconv.ParseFloat(number, 64)
@@ -86,5 +87,5 @@ func readDownload(out string) ([]float64, error) {
 	if len(speed) != 1 || len(small) == 0 {
 		return nil, fmt.Errorf("the download printed %q", out)
 	}
-	return []float64{speed[0], small.median()}, nil
+	return []float64{speed[0], small.Median()}, nil
 }

@@ -113,7 +113,7 @@ apt-get $opts -o APT::Update::Error-Mode=any update`
 
 // guarded runs a script that must fail, and prints how it ended.
 func guarded(script string) string {
-	return "timeout 10 bash -c '" + strings.ReplaceAll(script, "'", `'\''`) + "'; echo status $?"
+	return "timeout 60 bash -c '" + strings.ReplaceAll(script, "'", `'\''`) + "'; echo status $?"
 }
 
 // TestClientsWorkWithoutProxyVariables runs each program of the agent image.

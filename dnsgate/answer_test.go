@@ -78,6 +78,7 @@ func TestNames(t *testing.T) {
 		{`a\027[31m.tree.example.`, `a\027[31m.tree.example`, bad, bad},
 		{`a\010{"verdict":"allow"}.tree.example.`, `a\010{\"verdict\":\"allow\"}.tree.example`, bad, bad},
 		{`\226\128\174.tree.example.`, `\226\128\174.tree.example`, bad, bad},
+
 		{".", ".", refused, refused},
 	}
 	types := []uint16{

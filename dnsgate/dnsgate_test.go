@@ -1,7 +1,6 @@
 package dnsgate
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/internal/output"
 )
 
 const allowlist = `version: 1
@@ -64,7 +64,7 @@ func serve(t *testing.T, s Server) *gate {
 		defer g.mu.Unlock()
 		g.records = append(g.records, r)
 	}
-	var log lockedBuffer
+	var log output.Buffer
 	s.Log = slog.New(slog.NewTextHandler(&log, nil))
 
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -97,23 +97,6 @@ func serve(t *testing.T, s Server) *gate {
 		}
 	})
 	return g
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // take returns the records made so far and forgets them.

@@ -62,6 +62,7 @@ func FuzzMessage(f *testing.F) {
 			return
 		}
 		checkReply(t, msg, reply[2:], *last)
+		checkOpinion(t, msg, reply[2:], *last)
 	})
 }
 

@@ -10,13 +10,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"sallyport/internal/output"
 )
 
 // The test binary is also the sandbox: by this variable it runs Main instead of
@@ -106,7 +107,7 @@ func copySelf(t *testing.T, dir string) string {
 type sandbox struct {
 	in     io.WriteCloser
 	out    io.ReadCloser
-	stderr *lockedBuffer
+	stderr *output.Buffer
 	ended  chan struct{} // the process has ended
 	cmd    *exec.Cmd
 }
@@ -143,7 +144,7 @@ func launch(t *testing.T, attr *syscall.SysProcAttr, env []string, extra []*os.F
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sandbox{in: inW, out: outR, stderr: &lockedBuffer{}, ended: make(chan struct{})}
+	s := &sandbox{in: inW, out: outR, stderr: &output.Buffer{}, ended: make(chan struct{})}
 	s.cmd = exec.Command("/proc/self/exe")
 	s.cmd.Env, s.cmd.SysProcAttr, s.cmd.ExtraFiles = env, attr, extra
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = inR, outW, s.stderr
@@ -200,24 +201,6 @@ func deadline(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// A lockedBuffer is a bytes.Buffer for two goroutines.
-type lockedBuffer struct {
-	mu  sync.Mutex // guards buf
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // testPath is the PATH of a job's environment.

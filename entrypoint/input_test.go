@@ -2,7 +2,10 @@ package entrypoint
 
 import (
 	"io"
+	"strings"
 	"testing"
+
+	"sallyport/internal/output"
 )
 
 func TestInputIsBounded(t *testing.T) {
@@ -51,7 +54,7 @@ func TestInputEnds(t *testing.T) {
 // TestFeedDropsWhatNobodyReads: the executor is granted bytes that the process
 // did not want, or it would wait for ever.
 func TestFeedDropsWhatNobodyReads(t *testing.T) {
-	var out lockedBuffer
+	var out output.Buffer
 	p := &pid1{out: NewWriter(&out), broken: make(chan error, 1)}
 	in := newInput()
 	r, w := io.Pipe()
@@ -60,7 +63,7 @@ func TestFeedDropsWhatNobodyReads(t *testing.T) {
 	in.push(nil)
 	in.feed(w, p)
 	granted := 0
-	for frames := NewReader(&out.buf); ; {
+	for frames := NewReader(strings.NewReader(out.String())); ; {
 		f, err := frames.Next()
 		if err == io.EOF {
 			break

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"sallyport/internal/output"
 )
 
 const readyFrame = `{"version":1,"pid":1,"uid":10001}`
@@ -345,7 +347,7 @@ func FuzzDispatch(f *testing.F) {
 	f.Add([]byte(frame(FrameJob, string(job)) + frame(FrameStdin, "in") + frame(FrameStdin, "") + frame(FrameSignal, `{"name":"TERM"}`)))
 	f.Add([]byte(frame(FrameSignal, `{"name":"KILL"}`) + frame(FrameJob, string(job)) + frame(FrameJob, string(job))))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		var out lockedBuffer
+		var out output.Buffer
 		p := &pid1{procs: &processes{closed: true, oom: -1}, out: NewWriter(&out), broken: make(chan error, 1)}
 		for r := NewReader(bytes.NewReader(said)); ; {
 			frame, err := r.Next()

@@ -27,21 +27,21 @@ const healthTimeout = 5 * time.Second
 // Submit judges a request and, where it can be met, begins its execution. With a
 // key that was used before it returns the execution of that time, provided that
 // the request is the same. Nothing has been started when it returns a problem.
-func (e *Executor) Submit(ctx context.Context, req api.Request, key string) (*store.Entry, *api.Problem) {
-	entry, problem := e.submit(ctx, req, key)
+func (e *Executor) Submit(req api.Request, key string) (*store.Entry, *api.Problem) {
+	entry, problem := e.submit(req, key)
 	if problem != nil {
 		e.metrics.refused.WithLabelValues(string(problem.Code)).Inc()
 	}
 	return entry, problem
 }
 
-func (e *Executor) submit(ctx context.Context, req api.Request, key string) (*store.Entry, *api.Problem) {
+func (e *Executor) submit(req api.Request, key string) (*store.Entry, *api.Problem) {
 	arrived := time.Now()
 	meta := store.Meta{Key: key, Body: digest(req)}
 	if entry, problem := e.known(meta); entry != nil || problem != nil {
 		return entry, problem
 	}
-	health, problem := e.gateHealth(ctx)
+	health, problem := e.gateHealth()
 	if problem != nil {
 		return nil, problem
 	}
@@ -86,14 +86,20 @@ func (e *Executor) withoutSecrets(req api.Request) api.Request {
 	return kept
 }
 
-func (e *Executor) gateHealth(ctx context.Context) (h control.Health, problem *api.Problem) {
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	h, err := e.cfg.Gate.Health(ctx)
+// gateHealth asks the gate how it is, now.
+func (e *Executor) gateHealth() (control.Health, *api.Problem) {
+	h, err := e.health.get()
 	if err != nil {
 		return h, unavailable(api.CodeGateUnavailable, fmt.Sprintf("the gate cannot be reached: %v", err))
 	}
 	return h, nil
+}
+
+// askHealth is one question to the gate.
+func (c *Config) askHealth() (control.Health, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
+	defer cancel()
+	return c.Gate.Health(ctx)
 }
 
 // denying says why a gate that lives would deny a run everything, or nil.

@@ -41,7 +41,7 @@ func (e *Executor) postExecution(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, p)
 		return
 	}
-	entry, p := e.Submit(r.Context(), req, key)
+	entry, p := e.Submit(req, key)
 	if p != nil {
 		writeProblem(w, p)
 		return

@@ -94,7 +94,8 @@ type Executor struct {
 	runner  *run.Runner
 	proof   *proof
 	metrics *metrics
-	slots   chan struct{} // holds one value for each run that is not in the queue
+	health  *fresh[control.Health] // of the gate
+	slots   chan struct{}          // holds one value for each run that is not in the queue
 
 	// background is ended by Shutdown.
 	background context.Context
@@ -149,6 +150,7 @@ func New(cfg Config) (*Executor, error) {
 		e.remember(entry.Meta)
 	}
 	e.background, e.stop = context.WithCancel(context.Background())
+	e.health = newFresh(e.cfg.askHealth)
 	e.metrics = newMetrics(e)
 	e.proof = &proof{
 		boundary: cfg.Boundary, ctx: e.background, log: cfg.Log, changed: make(chan struct{}),

@@ -26,6 +26,7 @@ import (
 	"sallyport/executor/run"
 	"sallyport/executor/store"
 	"sallyport/gate/control"
+	"sallyport/internal/output"
 )
 
 // roleVariable makes the test binary another program: PID 1 of a sandbox.
@@ -58,7 +59,7 @@ type harness struct {
 	cells    *testCells
 	boundary *testBoundary
 	config   executor.Config
-	log      *syncBuffer
+	log      *output.Buffer
 	client   *http.Client
 	root     string // the one configured root
 	end      func()
@@ -73,7 +74,7 @@ func start(t testing.TB, change ...func(*executor.Config)) *harness {
 		backend:  &processBackend{},
 		cells:    &testCells{},
 		boundary: &testBoundary{},
-		log:      &syncBuffer{},
+		log:      &output.Buffer{},
 		root:     filepath.Join(t.TempDir(), "root"),
 	}
 	if err := os.Mkdir(h.root, 0o755); err != nil {
@@ -334,24 +335,6 @@ func (h *harness) wantClean() {
 	if err != nil || len(left) != 0 {
 		h.t.Errorf("workspaces left: %v, %v", left, err)
 	}
-}
-
-// A syncBuffer is a log that can be read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // A testBoundary holds unless it is told otherwise.

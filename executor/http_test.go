@@ -176,7 +176,7 @@ func TestRefusedCalls(t *testing.T) {
 		{"GET", "/v1/executions/" + id + "/artifacts/absent", "", nil, 404},
 		{"GET", "/v1/executions/" + id + "/artifacts/..%2frequest.json", "", nil, 404},
 		{"GET", "/v1/executions/" + id + "/artifacts/%2fetc%2fpasswd", "", nil, 404},
-		{"GET", "/v1/executions", "", nil, 405},
+		{"PUT", "/v1/executions", "{}", nil, 405},
 		{"PUT", "/v1/executions/" + id, "{}", nil, 405},
 		{"POST", "/healthz", "{}", nil, 405},
 		{"POST", "/v1/executions", "prompt=p", []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},

@@ -39,7 +39,7 @@ func (e *Executor) getReadiness(w http.ResponseWriter, r *http.Request) {
 		ready.Ready = ready.Ready && why == ""
 		ready.Checks = append(ready.Checks, api.ReadinessCheck{Name: name, Ready: why == "", Detail: why})
 	}
-	health, err := e.cfg.Gate.Health(ctx)
+	health, err := e.health.get()
 	if err == nil {
 		err = denying(health)
 	}
@@ -97,8 +97,8 @@ func (e *Executor) postBoundaryCheck(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, report)
 }
 
-func (e *Executor) getCapabilities(w http.ResponseWriter, r *http.Request) {
-	health, p := e.gateHealth(r.Context())
+func (e *Executor) getCapabilities(w http.ResponseWriter, _ *http.Request) {
+	health, p := e.gateHealth()
 	if p != nil {
 		writeProblem(w, p)
 		return

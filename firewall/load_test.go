@@ -217,6 +217,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil || again.Digest() != ps.Digest() {
 			t.Fatalf("the second time: %v, digests %q and %q", err, ps.Digest(), again.Digest())
 		}
+		if d := Diff(ps, again); len(d) != 0 {
+			t.Fatalf("the second time it differs: %+v", d)
+		}
 		if len(ps.Names()) == 0 {
 			t.Fatal("no policies and no error")
 		}

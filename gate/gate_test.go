@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http/httptest"
 	"net/netip"
@@ -128,17 +129,20 @@ func testResolver(t testing.TB) sniproxy.Resolver {
 	return &sniproxy.DNSResolver{Servers: []sniproxy.DNSServer{sniproxy.UDPServer(netip.MustParseAddrPort(pc.LocalAddr().String()))}}
 }
 
-// freePorts are three ports that nobody uses on the loopback interface.
+// freePorts are three ports that nobody uses at any address. They lie below those that
+// the kernel gives to others (ip_local_port_range), who would take them meanwhile.
 func freePorts(t testing.TB) ports {
 	t.Helper()
 	var p [3]uint16
-	for i := range p {
-		ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	for i := 0; i < len(p); {
+		port := uint16(20_000 + rand.IntN(12_000))
+		ln, err := net.Listen("tcp4", netip.AddrPortFrom(netip.IPv4Unspecified(), port).String())
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		defer ln.Close()
-		p[i] = netip.MustParseAddrPort(ln.Addr().String()).Port()
+		p[i] = port
+		i++
 	}
 	return ports{dns: p[0], tls: p[1], http: p[2]}
 }

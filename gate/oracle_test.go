@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -27,7 +28,7 @@ type farSide struct {
 	dialled []string
 }
 
-// beyond starts a gate with an allowlist, whose far side it returns.
+// beyond starts a gate with an allowlist and a cache, whose far side it returns.
 func beyond(t *testing.T, allowlist string, answers map[string]netip.Addr) (*testGate, *farSide) {
 	t.Helper()
 	far := &farSide{answers: answers}
@@ -42,6 +43,7 @@ func beyond(t *testing.T, allowlist string, answers map[string]netip.Addr) (*tes
 		d.Policies = parsePolicies(t, allowlist)
 		d.Resolver = &sniproxy.DNSResolver{Servers: []sniproxy.DNSServer{
 			sniproxy.UDPServer(netip.MustParseAddrPort(pc.LocalAddr().String()))}}
+		d.Cache = CacheSize{Names: 8, Least: time.Minute, Most: time.Minute}
 		dial := d.dial
 		d.dial = func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
 			far.mu.Lock()
@@ -139,6 +141,34 @@ func (g *testGate) get(t *testing.T, n byte, host string) int {
 	}
 	resp.Body.Close()
 	return resp.StatusCode
+}
+
+// Whether a name was looked up lately is nobody's business but the run's that did:
+// each lease has a cache of its own, which the next one in its cell does not get.
+//
+// probe: X13, L4
+// oracle: the questions that a DNS server on the far side has noted, which are fewer
+// where a run asks twice itself
+func TestCacheIsOfOneLease(t *testing.T) {
+	g, far := beyond(t, allowlist, map[string]netip.Addr{"www.site.example": netip.MustParseAddr("10.0.0.1")})
+	tunnel := func(n byte, asks bool) {
+		t.Helper()
+		if _, err := g.tunnel(t, n, "www.site.example"); err != nil {
+			t.Fatal(err)
+		}
+		if asked, _ := far.seen(); (len(asked) > 0) != asks {
+			t.Errorf("cell %d: the far side was asked for %q", n, asked)
+		}
+	}
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	g.lease(t, "c2", cellLease(2, "run-2", "strict"))
+	tunnel(1, true)
+	tunnel(1, false) // the control: there is a cache
+	tunnel(2, true)
+	g.release(t, "c1")
+	g.lease(t, "c1", cellLease(1, "run-3", "strict"))
+	tunnel(1, true)
+	tunnel(2, false)
 }
 
 // A name may resolve to the gate's own listeners, to another cell or to the host. It

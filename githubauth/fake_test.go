@@ -1,27 +1,14 @@
 package githubauth_test
 
 import (
-	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"maps"
-	"math/big"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -275,108 +262,3 @@ const (
 	testMark = "SeCrEt"
 	testPAT  = "github_pat_11AAAASeCrEt_abcdefghijklmnopqrstuvwxyz"
 )
-
-// testKeys are made once: they take long.
-var testKeys = sync.OnceValue(func() (keys struct {
-	app, other  *rsa.PrivateKey
-	roots       *x509.CertPool
-	certificate tls.Certificate
-}) {
-	check := func(err error) {
-		if err != nil {
-			panic(err)
-		}
-	}
-	var err error
-	keys.app, err = rsa.GenerateKey(rand.Reader, 2048)
-	check(err)
-	keys.other, err = rsa.GenerateKey(rand.Reader, 2048)
-	check(err)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC),
-		DNSNames: []string{"api.github.com", "github.example.com", "api.acme.ghe.com"},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	check(err)
-	leaf, err := x509.ParseCertificate(der)
-	check(err)
-	keys.roots = x509.NewCertPool()
-	keys.roots.AddCert(leaf)
-	keys.certificate = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	return keys
-})
-
-// keyFile writes the App's key as GitHub gives it.
-func keyFile(t testing.TB, key *rsa.PrivateKey) string {
-	t.Helper()
-	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-	path := filepath.Join(t.TempDir(), "app.pem")
-	if err := os.WriteFile(path, text, 0o400); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// pipes are connections in memory: unlike the network's they let the clock of a
-// synctest bubble go on.
-type pipes struct {
-	conns chan net.Conn
-	ctx   context.Context
-	close context.CancelFunc
-}
-
-func newPipes() *pipes {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &pipes{make(chan net.Conn), ctx, cancel}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.ctx.Done():
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.close(); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case p.conns <- theirs:
-		return ours, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-p.ctx.Done():
-		return nil, net.ErrClosed
-	}
-}
-
-// newFake is a GitHub with an organization and a user that have the App.
-func newFake(t testing.TB) *fakeGitHub {
-	all := map[string]string{"contents": "write", "issues": "write", "pull_requests": "write", "metadata": "read"}
-	return &fakeGitHub{
-		t: t, key: &testKeys().app.PublicKey, tokens: make(map[string]bool), count: make(map[string]int),
-		accounts: []*account{
-			{id: 11, login: "Acme", org: true, permissions: all, repositories: []string{"shop", "site", "Docs"}},
-			{id: 12, login: "octocat", permissions: map[string]string{"contents": "read", "issues": "read", "pull_requests": "read", "metadata": "read"}, repositories: []string{"hello"}},
-		},
-	}
-}
-
-// serve starts f over TLS on ln until the test ends.
-func serve(t testing.TB, f http.Handler, ln net.Listener) {
-	t.Helper()
-	srv := httptest.NewUnstartedServer(f)
-	srv.Listener.Close()
-	srv.Listener = ln
-	srv.TLS = &tls.Config{Certificates: []tls.Certificate{testKeys().certificate}}
-	srv.Config.ErrorLog = quiet
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-}

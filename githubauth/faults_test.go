@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golang-jwt/jwt/v4"
+
 	"sallyport/githubauth"
 )
 
@@ -157,6 +159,26 @@ func TestUntrusted(t *testing.T) {
 	}
 }
 
+// A brokenSigner is another process that does not sign.
+type brokenSigner struct{}
+
+func (brokenSigner) Sign(jwt.Claims) (string, error) {
+	return "", errors.New("the key service said ghs_" + testMark + "0123456789 is not yours")
+}
+
+// TestSigner: any Signer will do, and one that fails is an error like the others.
+func TestSigner(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		_, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
+		if e := failure(t, err, githubauth.ReasonUnreachable); !strings.Contains(e.Error(), "the key service said [redacted] is not yours") {
+			t.Error(e)
+		}
+		if n := b.github.requests("GET users/Acme/installation"); n != 0 {
+			t.Errorf("%d requests without a signature", n)
+		}
+	}, func(_ *fakeGitHub, c *githubauth.Config) { c.Signer = brokenSigner{} })
+}
+
 func TestRetryAfterIsToldOn(t *testing.T) {
 	for name, set := range map[string]func(*fakeGitHub, *githubauth.Config){
 		"seconds": fault(mintKey, 0, status(403, "Retry-After", "3600")),
@@ -242,107 +264,5 @@ func TestGoneInTheMiddle(t *testing.T) {
 			t.Errorf("alive are %q", alive)
 		}
 		noSecrets(t, b, err)
-	})
-}
-
-// TestClock: a clock that is off by what happens is put right, and no more.
-func TestClock(t *testing.T) {
-	for _, test := range []struct {
-		skew   time.Duration
-		reason githubauth.Reason
-		says   string
-		warned bool
-	}{
-		{skew: 0},
-		{skew: 45 * time.Second},
-		{skew: -45 * time.Second},
-		{skew: 5 * time.Minute, warned: true},
-		{skew: -5 * time.Minute, warned: true},
-		{skew: 9 * time.Minute, warned: true},
-		{skew: 11 * time.Minute, reason: githubauth.ReasonClock, says: "11m0s behind GitHub's"},
-		{skew: -26 * time.Hour, reason: githubauth.ReasonClock, says: "26h0m0s ahead of GitHub's"},
-	} {
-		inBubble(t, func(t *testing.T, b *bench) {
-			g := grant(t, "read", "Acme", "shop")
-			token, err := b.app.Mint(t.Context(), g)
-			if got := strings.Contains(b.logs.String(), "clock"); got != test.warned {
-				t.Errorf("%v: warned: %t: %s", test.skew, got, b.logs)
-			}
-			if test.reason != "" {
-				if e := failure(t, err, test.reason); !strings.Contains(e.Error(), test.says) || e.Retryable {
-					t.Errorf("%v: %v", test.skew, e)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatalf("%v: %v", test.skew, err)
-			}
-			if token.Lifetime != time.Hour {
-				t.Errorf("%v: the token lives %v", test.skew, token.Lifetime)
-			}
-			before := b.github.requests(mintKey)
-			if _, err := b.app.Mint(t.Context(), g); err != nil || b.github.requests(mintKey) != before+1 {
-				t.Errorf("%v: the second mint: %v, after %d requests", test.skew, err, b.github.requests(mintKey)-before)
-			}
-		}, func(f *fakeGitHub, _ *githubauth.Config) { f.skew = test.skew })
-	}
-}
-
-// TestClockThatIsSet: what was learned of a clock is unlearned.
-func TestClockThatIsSet(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		for _, skew := range []time.Duration{5 * time.Minute, 0, -5 * time.Minute, 5 * time.Minute} {
-			b.github.mu.Lock()
-			b.github.skew = skew
-			b.github.mu.Unlock()
-			if _, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop")); err != nil {
-				t.Errorf("%v: %v", skew, err)
-			}
-		}
-	})
-}
-
-func TestRevokeFaults(t *testing.T) {
-	const key, value = "DELETE installation/token", "ghs_" + testMark + "00000000000000000000000000000000"
-	for _, test := range []struct {
-		name   string
-		answer func(http.ResponseWriter, *http.Request)
-		times  int
-		reason githubauth.Reason
-		took   time.Duration
-	}{
-		{"404", status(404), 0, "", time.Second},
-		{"401", status(401), 0, "", time.Second},
-		{"500, then well", status(500), 1, "", 2 * time.Second},
-		{"hangs once", hang, 1, "", 12 * time.Second},
-		{"a rate limit", status(429, "Retry-After", "5"), 1, "", 6 * time.Second},
-		{"500 for ever", status(500), 0, githubauth.ReasonServer, 30 * time.Second},
-		{"hangs for ever", hang, 0, githubauth.ReasonTimeout, 30 * time.Second},
-		{"403", status(403), 0, githubauth.ReasonNotPermitted, time.Second},
-	} {
-		inBubble(t, func(t *testing.T, b *bench) {
-			b.github.tokens[value] = true
-			start := time.Now()
-			err := b.app.Revoke(t.Context(), value)
-			if took := time.Since(start); took > test.took {
-				t.Errorf("%s: took %v", test.name, took)
-			}
-			if test.reason == "" {
-				if err != nil {
-					t.Errorf("%s: %v", test.name, err)
-				}
-				return
-			}
-			failure(t, err, test.reason)
-			noSecrets(t, b, err, value)
-		}, fault(key, test.times, test.answer))
-	}
-	inBubble(t, func(t *testing.T, b *bench) {
-		for _, bad := range []string{"", "a b", "x\r\nEvil: 1", strings.Repeat("x", 5000)} {
-			failure(t, b.app.Revoke(t.Context(), bad), githubauth.ReasonInvalidGrant)
-		}
-		if n := b.github.requests(key); n != 0 {
-			t.Errorf("%d requests", n)
-		}
 	})
 }

@@ -1,15 +1,8 @@
 package githubauth_test
 
 import (
-	"bytes"
-	"context"
 	"errors"
-	"io"
-	"log"
-	"log/slog"
 	"maps"
-	"net"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,74 +12,6 @@ import (
 
 	"sallyport/githubauth"
 )
-
-var quiet = log.New(io.Discard, "", 0)
-
-func TestMain(m *testing.M) {
-	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
-		os.Unsetenv(name) // the servers are in this process
-	}
-	os.Exit(m.Run())
-}
-
-// A bench is an App and the GitHub that it talks to, over loopback.
-type bench struct {
-	github *fakeGitHub
-	app    *githubauth.App
-	logs   *syncBuffer
-	dial   githubauth.Dial
-	dialed *syncBuffer // the addresses, one on a line
-}
-
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// newBench serves on ln, on loopback where nil; set prepares what is not usual.
-func newBench(t testing.TB, ln *pipes, set ...func(*fakeGitHub, *githubauth.Config)) *bench {
-	t.Helper()
-	b := &bench{github: newFake(t), logs: new(syncBuffer), dialed: new(syncBuffer)}
-	key, err := githubauth.LoadKey(keyFile(t, testKeys().app))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := githubauth.Config{AppID: testAppID, Signer: key, Roots: testKeys().roots, Log: slog.New(slog.NewTextHandler(b.logs, nil))}
-	if ln != nil {
-		serve(t, b.github, ln)
-		config.Dial = ln.dial
-	} else {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		serve(t, b.github, l)
-		config.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			io.WriteString(b.dialed, addr+"\n")
-			return new(net.Dialer).DialContext(ctx, network, l.Addr().String())
-		}
-	}
-	b.dial = config.Dial
-	for _, f := range set {
-		f(b.github, &config)
-	}
-	if b.app, err = githubauth.NewApp(config); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 // grant judges a request with the built-in profiles.
 func grant(t testing.TB, profile, owner string, repositories ...string) githubauth.Grant {

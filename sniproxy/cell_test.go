@@ -217,7 +217,15 @@ type canary struct {
 
 func newCanary(tb testing.TB) *canary {
 	tb.Helper()
-	ln := listen(tb)
+	return newCanaryAt(tb, "127.0.0.1:0")
+}
+
+func newCanaryAt(tb testing.TB, addr string) *canary {
+	tb.Helper()
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		tb.Fatal(err)
+	}
 	k := &canary{addr: ln.Addr().String(), conns: make(chan *net.TCPConn, 1024)}
 	tb.Cleanup(func() { ln.Close() })
 	go func() {

@@ -43,6 +43,9 @@ func (s *Server) connect(ctx context.Context, name firewall.Name, port uint16, d
 	if ok, detail := firewall.JudgeAnswer(d, addrs); !ok {
 		return nil, netip.AddrPort{}, addressRefused(detail)
 	}
+	if r := s.own.refuse(addrs); r != nil {
+		return nil, netip.AddrPort{}, r
+	}
 	if d.Via != "" {
 		return s.connectVia(ctx, name, addrs, port, d)
 	}
@@ -158,16 +161,6 @@ func (s *Server) dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, e
 		return nil, err
 	}
 	return conn.(*net.TCPConn), nil
-}
-
-// isSelf reports whether a connection between two addresses leads back to the
-// machine that it comes from, by an address that the floor takes for a host of
-// the internet: dialling one of its own addresses, the kernel uses it as the
-// source as well. Private ones need no such look, since only an entry of the
-// allowlist admits them.
-func isSelf(local, remote netip.Addr) bool {
-	public, _ := firewall.JudgeAddr(remote)
-	return local == remote && public
 }
 
 func resolveFault(err error) *refusal {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -142,25 +143,95 @@ func FuzzNginx(f *testing.F) {
 	}
 	n, c := newNginxRig(f)
 	policy := testPolicy(f, "strict")
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		exchange(t, c.http, raw)
-		eventually(t, "the connection to end", func() bool { return c.server.open.Load() == 0 })
-		c.mu.Lock()
-		records := c.records
-		c.records, c.dialled = nil, nil
-		c.mu.Unlock()
-		records = slices.DeleteFunc(records, func(r firewall.Record) bool { return !r.Upstream.IsValid() })
-		judged, got := judgements(c.server, policy, raw), n.requests(t)
-		if len(got) != len(records) || len(got) > len(judged) {
-			t.Fatalf("nginx took %d requests of %d judged: %+v, the records are %+v", len(got), len(judged), got, records)
+	f.Fuzz(func(t *testing.T, raw []byte) { checkAtNginx(t, n, c, policy, raw) })
+}
+
+// checkAtNginx sends one stream and holds nginx's log against judgements and records.
+func checkAtNginx(t *testing.T, n *nginx, c *cell, policy *firewall.Policy, raw []byte) {
+	t.Helper()
+	exchange(t, c.http, raw)
+	eventually(t, "the connection to end", func() bool { return c.server.open.Load() == 0 })
+	c.mu.Lock()
+	records := c.records
+	c.records, c.dialled = nil, nil
+	c.mu.Unlock()
+	records = slices.DeleteFunc(records, func(r firewall.Record) bool { return !r.Upstream.IsValid() })
+	judged, got := judgements(c.server, policy, raw), n.requests(t)
+	if len(got) != len(records) || len(got) > len(judged) {
+		t.Fatalf("nginx took %d requests of %d judged: %+v, the records are %+v", len(got), len(judged), got, records)
+	}
+	for i, request := range got {
+		if request.status == http.StatusOK {
+			judged[i].agrees(t, request, records[i].BytesUp)
 		}
-		for i, request := range got {
-			if request.status == http.StatusOK {
-				judged[i].agrees(t, request, records[i].BytesUp)
-			}
-			if host := judged[i].req.host.String(); records[i].Host != host {
-				t.Errorf("request %d is on record for %s, judged for %s", i, records[i].Host, host)
-			}
+		if host := judged[i].req.host.String(); records[i].Host != host {
+			t.Errorf("request %d is on record for %s, judged for %s", i, records[i].Host, host)
+		}
+	}
+}
+
+// pitfalls are what the streams of FuzzNginxMutants get inserted.
+var pitfalls = []string{
+	"\r\n", "\n", "\r", "\x00", " ", "\t", ":", ",", ";", "0", "-", "+", "0x", "\"", "\x0b", "\x80",
+	"Host: evil.example\r\n", "Host: site.example\r\n", "Content-Length: 5\r\n", "Content-Length: 0\r\n",
+	"Transfer-Encoding: chunked\r\n", "Transfer-Encoding: identity\r\n", "Connection: close\r\n", "Connection: Host\r\n",
+	"Expect: 100-continue\r\n", "X: y\r\n z\r\n", "GET /x HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+	"GET /y HTTP/1.1\r\nHost: other.example\r\n\r\n", "0\r\n\r\n", "5\r\nhello\r\n", " HTTP/1.1", "http://evil.example",
+}
+
+// sound are streams that the gate passes on, for mutants that it may still pass on.
+var sound = []string{
+	"GET /1?a=b HTTP/1.1\r\nHost: site.example\r\nX: y\r\n\r\n",
+	"GET /1 HTTP/1.1\r\nHost: a.site.example:80\r\n\r\nGET /2 HTTP/1.1\r\nHost: other.example\r\n\r\nHEAD /3 HTTP/1.1\r\nHost: site.example\r\n\r\n",
+	"POST /b HTTP/1.1\r\nHost: site.example\r\nContent-Length: 5\r\n\r\nhelloGET /2 HTTP/1.1\r\nHost: site.example\r\n\r\n",
+	"POST /c HTTP/1.1\r\nHost: site.example\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1;x=y\r\n!\r\n0\r\nT: u\r\n\r\nGET /2 HTTP/1.1\r\nHost: site.example\r\n\r\n",
+	"PUT /d HTTP/1.1\r\nHost: site.example\r\nExpect: 100-continue\r\nContent-Length: 44\r\n\r\nGET /e HTTP/1.1\r\nHost: evil.example\r\n\r\nabcdef",
+}
+
+// mutant makes a stream of one that is known, with a change or two at places where
+// they are likely to matter.
+func mutant(seed uint64) []byte {
+	r := rand.New(rand.NewPCG(seed, 0))
+	streams := slices.Concat(requestSeeds, smuggling)
+	raw := []byte(streams[r.IntN(len(streams))])
+	if r.IntN(4) > 0 {
+		raw = []byte(sound[r.IntN(len(sound))])
+	}
+	for range 1 + r.IntN(3)/2 {
+		at := r.IntN(len(raw) + 1)
+		if i := bytes.IndexAny(raw[at:], "\r\n: "); i >= 0 && r.IntN(2) == 0 {
+			at += i
+		}
+		end := min(len(raw), at+r.IntN(4))
+		with := pitfalls[r.IntN(len(pitfalls))]
+		switch r.IntN(4) {
+		case 0: // leave some out
+			with = ""
+		case 1: // say some twice
+			with = string(raw[at:min(len(raw), at+1+r.IntN(40))])
+			end = at
+		case 2: // put something in
+			end = at
+		}
+		raw = slices.Concat(raw[:at], []byte(with), raw[end:])
+	}
+	return raw
+}
+
+// FuzzNginxMutants is FuzzNginx with streams that are less random.
+//
+// probe: H2, H3, H4, H5, H6, H7
+// oracle: as for FuzzNginx.
+func FuzzNginxMutants(f *testing.F) {
+	for seed := range uint64(300) {
+		f.Add(seed)
+	}
+	n, c := newNginxRig(f)
+	policy := testPolicy(f, "strict")
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		raw := mutant(seed)
+		if checkAtNginx(t, n, c, policy, raw); t.Failed() {
+			t.Logf("the stream was %q", raw)
 		}
 	})
 }

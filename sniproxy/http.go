@@ -29,9 +29,7 @@ type httpConn struct {
 func serveHTTP(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) {
 	h := &httpConn{v: v, client: client, br: bufio.NewReaderSize(client, headBytes)}
 	defer h.hangUp()
-	if keepOpen(client) != nil {
-		return // the connection is closed already
-	}
+	_ = keepOpen(client) // the first read fails, and says so in the record, if this did
 	for first := true; h.serveRequest(ctx, rec, first); first = false {
 	}
 }

@@ -425,6 +425,9 @@ func TestForwardHidesNoRequest(t *testing.T) {
 		if req, err := http.ReadRequest(bufio.NewReader(next)); err != nil || req.URL.Path != "/next" {
 			t.Errorf("%+v, %v", req, err)
 		}
+		if r := c.last(1); r.Verdict != firewall.Allow || r.Host != "site.example" || r.BytesUp < int64(len(hidden)) {
+			t.Errorf("record %+v", r)
+		}
 	}
 }
 

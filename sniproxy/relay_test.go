@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -299,5 +300,32 @@ func TestZeroServer(t *testing.T) {
 	_, _ = knock(c.tls)
 	if r := c.last(1); r.Reason != firewall.ReasonForeignClient {
 		t.Errorf("record %+v", r)
+	}
+}
+
+// A connection that is admitted as the lease ends has its record, too, however far
+// its handler has come.
+//
+// probe: L11
+// oracle: the records, one of each connection that was let in
+func TestServeEndsAtOnce(t *testing.T) {
+	for range 200 {
+		c := newCell(t, "strict", nil)
+		for _, addr := range []string{c.tls, c.http} {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+		}
+		for c.server.open.Load() < 2 {
+			runtime.Gosched()
+		}
+		c.end()
+		for _, r := range c.wait(2) {
+			if r.Verdict != firewall.Deny {
+				t.Fatalf("record %+v", r)
+			}
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ type dnsServer struct {
 	addr netip.AddrPort
 	zone map[string][]dns.RR
 	// sound makes it answer the names that misbehave, too.
-	sound bool
+	sound atomic.Bool
 
 	mu    sync.Mutex // guards asked
 	asked []string   // "udp name. TYPE"
@@ -79,11 +80,11 @@ func (s *dnsServer) serve(w dns.ResponseWriter, q *dns.Msg) {
 	s.mu.Unlock()
 	m := new(dns.Msg).SetReply(q)
 	switch name := strings.ToLower(question.Name); {
-	case name == "silent.example." && !s.sound:
+	case name == "silent.example." && !s.sound.Load():
 		return
 	case strings.HasPrefix(name, "half") && question.Qtype == dns.TypeAAAA:
 		return
-	case name == "servfail.example." && !s.sound:
+	case name == "servfail.example." && !s.sound.Load():
 		m.Rcode = dns.RcodeServerFailure
 	case name == "liar.example.":
 		m.Question[0].Name = "other.example."
@@ -258,7 +259,7 @@ func TestResolveAsksTheNameAlone(t *testing.T) {
 func TestResolveNextServer(t *testing.T) {
 	const zone = "four.example. 60 IN A 192.0.2.4\nservfail.example. 60 IN A 192.0.2.5\nsilent.example. 60 IN A 192.0.2.6\n"
 	good, bad := startDNS(t, zone), startDNS(t, "")
-	good.sound = true
+	good.sound.Store(true)
 	dead := netip.MustParseAddrPort("127.0.0.1:1")
 	tests := []struct {
 		name  string

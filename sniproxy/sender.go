@@ -2,6 +2,7 @@ package sniproxy
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 	"net/http/httputil"
@@ -13,8 +14,8 @@ import (
 	"sallyport/firewall"
 )
 
-// bodyIdle is how long a client may pause inside a request body.
-const bodyIdle = 60 * time.Second
+// defaultBodyIdle is how long a client may pause inside a request body.
+const defaultBodyIdle = 60 * time.Second
 
 // past is a deadline that ends a read at once.
 var past = time.Unix(1, 0)
@@ -134,7 +135,7 @@ func (s *sender) copyBody(body io.Reader, write func([]byte) error) (complete bo
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	for {
-		s.deadline(time.Now().Add(bodyIdle))
+		s.deadline(time.Now().Add(cmp.Or(s.h.v.bodyIdle, defaultBodyIdle)))
 		n, err := body.Read(*buf)
 		if n > 0 {
 			if err := write((*buf)[:n]); err != nil {

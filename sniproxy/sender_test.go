@@ -3,11 +3,13 @@ package sniproxy
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"sallyport/firewall"
 )
@@ -63,6 +65,57 @@ func TestForwardFaultyBody(t *testing.T) {
 			}
 			if r := c.last(1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonBadRequest {
 				t.Errorf("record %+v", r)
+			}
+		})
+	}
+}
+
+// A client that stops in the middle of a body is told so, and the far side does not
+// take the part for the whole. One that goes on, if in pieces, is served.
+//
+// probe: H11
+// oracle: the body as the far side reads it, the status that the client gets, and the
+// record
+func TestForwardSlowBody(t *testing.T) {
+	noLeak(t)
+	for name, test := range map[string]struct{ begin, rest string }{
+		"sized":  {"Content-Length: 10\r\n\r\nhello", "world"},
+		"chunks": {"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "5\r\nworld\r\n0\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, k := newCell(t, "strict", func(s *Server) { s.bodyIdle = time.Second }), newCanary(t)
+			c.origin("127.0.0.1:80", k.addr)
+			conn := dialTCP(t, c.http)
+			send(t, conn, []byte(postRequest+test.begin))
+			up := bufio.NewReader(k.next(t))
+			req, err := http.ReadRequest(up)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err := io.ReadAll(req.Body); err == nil {
+				t.Errorf("the far side took %q for the whole", body)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || resp.StatusCode != http.StatusRequestTimeout || !resp.Close {
+				t.Errorf("%+v, %v", resp, err)
+			}
+			if r := c.last(1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonLimit {
+				t.Errorf("record %+v", r)
+			}
+
+			conn = dialTCP(t, c.http)
+			send(t, conn, []byte(postRequest+test.begin))
+			far := k.next(t)
+			if req, err = http.ReadRequest(bufio.NewReader(far)); err != nil {
+				t.Fatal(err)
+			}
+			send(t, conn, []byte(test.rest))
+			if body, err := io.ReadAll(req.Body); err != nil || string(body) != "helloworld" {
+				t.Errorf("control: the far side got %q, %v", body, err)
+			}
+			send(t, far, []byte("HTTP/1.1 204 No Content\r\n\r\n"))
+			if r := c.last(2); r.Verdict != firewall.Allow {
+				t.Errorf("control: record %+v", r)
 			}
 		})
 	}
@@ -125,6 +178,10 @@ func TestForwardClientGone(t *testing.T) {
 
 // What an upstream does wrong is told to the client, as a cut where the response
 // has begun.
+//
+// probe: X12
+// oracle: the answer that the client gets, which never seems whole where it is not, and
+// the record
 func TestForwardBadUpstream(t *testing.T) {
 	const cut = -1
 	tests := []struct {
@@ -172,6 +229,35 @@ func TestForwardBadUpstream(t *testing.T) {
 				t.Errorf("record %+v", r)
 			}
 		})
+	}
+}
+
+// What an upstream sends beyond its response is not taken for the response to the
+// next request, be that for the same host or for another one.
+//
+// probe: X12
+// oracle: the connections that reach the far side, and the answers that the client gets
+func TestForwardExtraResponse(t *testing.T) {
+	noLeak(t)
+	c, k := exchangeCell(t)
+	conn := dialTCP(t, c.http)
+	br := bufio.NewReader(conn)
+	for i, host := range []string{"site.example", "site.example", "other.example", "site.example"} {
+		send(t, conn, []byte("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
+		up := k.next(t) // a connection of its own each time
+		req, err := http.ReadRequest(bufio.NewReader(up))
+		if err != nil || req.Host != host {
+			t.Fatalf("%+v, %v", req, err)
+		}
+		answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d", i)
+		send(t, up, []byte(answer+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"))
+		resp, err := http.ReadResponse(br, nil)
+		if got := bodyOf(t, resp, err); got != fmt.Sprint(i) {
+			t.Errorf("request %d was answered with %q", i, got)
+		}
+		if r := c.last(i + 1); r.Verdict != firewall.Allow || r.Host != host {
+			t.Errorf("record %+v", r)
+		}
 	}
 }
 

@@ -103,12 +103,15 @@ type Server struct {
 	// further ones are closed. 0 means 512.
 	MaxConns int
 
+	bodyIdle time.Duration // 0 is defaultBodyIdle; the tests have no minute
+
 	metered sync.Once // fills in Meter; see meter
 
 	open atomic.Int64 // connections now
 	held atomic.Int64 // bytes that hellos and heads hold now; see reserve
 
 	flows flows
+	own   ownAddresses
 }
 
 // ServeTLS tunnels the connections that ln accepts to port 443 of the host that

@@ -45,7 +45,7 @@ var requestSeeds = []string{
 // FuzzRequest holds our reading of a request head against net/http's: of the
 // client's bytes, and of the bytes that we send in their place.
 func FuzzRequest(f *testing.F) {
-	for _, s := range requestSeeds {
+	for _, s := range slices.Concat(requestSeeds, smuggling) {
 		f.Add([]byte(s))
 	}
 	server := &Server{}
@@ -163,7 +163,7 @@ func (rig *smuggleRig) try(t *testing.T, raw []byte) {
 // FuzzForward sends streams through a real cell to a real web server: every
 // request that reaches it must have been judged.
 func FuzzForward(f *testing.F) {
-	for _, s := range requestSeeds {
+	for _, s := range slices.Concat(requestSeeds, smuggling) {
 		f.Add([]byte(s))
 	}
 	rig := newSmuggleRig(f)

@@ -92,7 +92,8 @@ func ask(c *net.UDPConn, l load, queries [][]byte, first int) (answers int, err 
 	for answers+lost < l.each {
 		// A half-empty window is filled up: one packet at a time would measure the
 		// client's calls of the kernel.
-		if room := min(l.window-(sent-answers-lost), l.each-sent); room > 0 && (2*room >= l.window || sent+room == l.each) {
+		// Answers may be more than queries: those to a greeting that was repeated.
+		if room := min(l.window, l.window-(sent-answers-lost), l.each-sent); room > 0 && (2*room >= l.window || sent+room == l.each) {
 			for i := range out[:room] {
 				out[i].Buffers[0] = queries[(first+sent+i)%len(queries)]
 			}

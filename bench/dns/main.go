@@ -7,12 +7,9 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"sallyport/bench/report"
@@ -21,23 +18,16 @@ import (
 // limit bounds a whole measurement; it takes about one minute.
 const limit = 8 * time.Minute
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+// about is the first line of the table.
+const about = "The DNS server, side by side; each server alone on one processor."
+
+func main() { os.Exit(report.Main(limit, run)) }
 
 // A bench is what is measured, and how much of it.
 type bench struct {
-	gate, serverCPU, out string
-	rounds, leases       int
+	gate, serverCPU string
+	rounds, leases  int
+	flags           *report.Flags
 
 	dir string // for the servers' files
 	log io.Writer
@@ -45,25 +35,21 @@ type bench struct {
 
 func parse(args []string, stderr io.Writer) (*bench, error) {
 	b := &bench{log: stderr}
-	flags := flag.NewFlagSet("bench dns", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags := report.NewFlags("bench dns", stderr, 3)
 	flags.StringVar(&b.gate, "gate", "bin/gate", "the gate's `binary`")
 	flags.StringVar(&b.serverCPU, "cpu", "0", "`processor` of the servers; the load should run on another")
-	flags.StringVar(&b.out, "out", "bench/out/results.json", "`file` that the results are added to")
-	flags.IntVar(&b.rounds, "rounds", 3, "`number` of turns that each server gets")
 	flags.IntVar(&b.leases, "leases", 200, "leased `cells`, at most 250, each of which is asked 1900 queries")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	if flags.NArg() > 0 || b.rounds < 1 || b.leases < 1 || b.leases > 250 {
-		return nil, errors.New("a flag is out of range, or there is an argument")
+	if b.leases < 1 || b.leases > 250 {
+		return nil, errors.New("a flag is out of range")
 	}
+	b.flags, b.rounds = flags, flags.Rounds
 	return b, nil
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	b, err := parse(args, stderr)
 	if err != nil {
 		return err
@@ -76,10 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := report.Print(stdout, figures); err != nil {
-		return fmt.Errorf("print the table: %w", err)
-	}
-	return report.Add(b.out, figures)
+	return b.flags.Finish(stdout, about, "gate: ", figures)
 }
 
 // A load is how queries are sent.
@@ -121,8 +104,8 @@ func (b *bench) measure(ctx context.Context) ([]report.Figure, error) {
 	}
 	var all []report.Figure
 	for at, l := range loads {
-		all = append(all, report.Beside("DNS query, "+l.name+", server's CPU", "us", names, cpu[at])...)
-		all = append(all, report.Beside("DNS answers, "+l.name, "1/s", names, rate[at])...)
+		all = append(all, report.Among("DNS query, "+l.name+", server's CPU", "us", names, cpu[at])...)
+		all = append(all, report.Among("DNS answers, "+l.name, "1/s", names, rate[at])...)
 	}
 	return all, nil
 }

@@ -7,12 +7,9 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,27 +20,20 @@ import (
 // limit bounds a whole measurement; it takes about four minutes.
 const limit = 12 * time.Minute
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+// about is the first line of the table.
+const about = "The tunnel, side by side; each server alone on one processor."
+
+func main() { os.Exit(report.Main(limit, run)) }
 
 // A bench is what is measured, and how much of it.
 type bench struct {
-	gate, serverCPU, out string
-	rounds, leases       int
-	tunnels, many, rate  int
-	lasting, rest        time.Duration
-	mib                  int64
-	only                 string
+	gate, serverCPU     string
+	rounds, leases      int
+	flags               *report.Flags
+	tunnels, many, rate int
+	lasting, rest       time.Duration
+	mib                 int64
+	only                string
 
 	dir   string // for the servers' files
 	hello []byte
@@ -52,12 +42,9 @@ type bench struct {
 
 func parse(args []string, stderr io.Writer) (*bench, error) {
 	b := &bench{log: stderr}
-	flags := flag.NewFlagSet("bench gate", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags := report.NewFlags("bench gate", stderr, 3)
 	flags.StringVar(&b.gate, "gate", "bin/gate", "the gate's `binary`")
 	flags.StringVar(&b.serverCPU, "cpu", "0", "`processor` of the servers; the load should run on another")
-	flags.StringVar(&b.out, "out", "bench/out/results.json", "`file` that the results are added to")
-	flags.IntVar(&b.rounds, "rounds", 3, "`number` of turns that each server gets")
 	flags.IntVar(&b.leases, "leases", 100, "leased `cells`, at most 200")
 	flags.IntVar(&b.tunnels, "tunnels", 1000, "idle `tunnels` beside the peers")
 	flags.IntVar(&b.many, "many", 10_000, "idle `tunnels` through the gate alone; 0 leaves them out")
@@ -69,15 +56,14 @@ func parse(args []string, stderr io.Writer) (*bench, error) {
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	if flags.NArg() > 0 || b.rounds < 1 || b.leases < 1 || b.leases > 200 || b.tunnels < 1 || b.mib < 16 {
-		return nil, errors.New("a flag is out of range, or there is an argument")
+	if b.leases < 1 || b.leases > 200 || b.tunnels < 1 || b.mib < 16 {
+		return nil, errors.New("a flag is out of range")
 	}
+	b.flags, b.rounds = flags, flags.Rounds
 	return b, nil
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	b, err := parse(args, stderr)
 	if err != nil {
 		return err
@@ -97,10 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := report.Print(stdout, figures); err != nil {
-		return fmt.Errorf("print the table: %w", err)
-	}
-	return report.Add(b.out, figures)
+	return b.flags.Finish(stdout, about, "gate: ", figures)
 }
 
 // wantFiles is how many descriptors 10,000 tunnels and their load need.

@@ -64,7 +64,7 @@ func (b *bench) measure(ctx context.Context) (all []report.Figure, err error) {
 			return nil, fmt.Errorf("measure %s: %w", t.name, err)
 		}
 		for i, m := range t.metrics {
-			all = append(all, report.Beside(m[0], m[1], names, got[i])...)
+			all = append(all, report.Among(m[0], m[1], names, got[i])...)
 		}
 	}
 	if b.many > 0 && (b.only == "" || b.only == "many") {

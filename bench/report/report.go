@@ -1,5 +1,6 @@
-// Package report prints the figures of a side-by-side benchmark and keeps them in
-// a file; bench/README.md describes both.
+// Package report is what the programs that measure have in common: how they start
+// and end, the figures that they take beside a peer, the table, and the file that
+// keeps the figures of all of them; bench/README.md describes both.
 package report
 
 import (
@@ -15,6 +16,25 @@ import (
 	"text/tabwriter"
 )
 
+// Samples are values of one thing, in the order in which they were taken.
+type Samples []float64
+
+// Median is the middle of the samples; 0 of none.
+func (s Samples) Median() float64 { return s.Quantile(0.5) }
+
+// Quantile is the value below which the fraction q of the samples lies, between two
+// of them where it falls between them; 0 of none.
+func (s Samples) Quantile(q float64) float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	at := q * float64(len(sorted)-1)
+	low := int(at)
+	high := min(low+1, len(sorted)-1)
+	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
+}
+
 // A Figure is one line of the report. The values are medians.
 type Figure struct {
 	Metric string   `json:"metric"`
@@ -24,46 +44,42 @@ type Figure struct {
 	Name   string   `json:"peerName"` // empty without one
 	Ratio  *float64 `json:"ratio"`    // ours over the peer's; null without a peer
 
-	ours, peer []float64 // what the medians are of
+	ours, peer Samples // what the medians are of
 }
 
 // Alone is a figure without a peer.
-func Alone(metric, unit string, ours []float64) Figure {
-	return Figure{Metric: "gate: " + metric, Unit: unit, Ours: median(ours), ours: ours}
+func Alone(metric, unit string, ours Samples) Figure {
+	return Figure{Metric: metric, Unit: unit, Ours: ours.Median(), ours: ours}
 }
 
-// Beside sets the samples of the first name, ours, beside those of each other.
-func Beside(metric, unit string, names []string, samples map[string][]float64) []Figure {
-	ours := Alone(metric, unit, samples[names[0]])
+// Beside is a figure with a peer.
+func Beside(metric, unit string, ours Samples, name string, peer Samples) Figure {
+	f := Alone(metric, unit, ours)
+	median := peer.Median()
+	f.Name, f.Peer, f.peer = name, &median, peer
+	if median != 0 {
+		ratio := f.Ours / median
+		f.Ratio = &ratio
+	}
+	return f
+}
+
+// Among sets the samples of the first name, ours, beside those of each other.
+func Among(metric, unit string, names []string, samples map[string][]float64) []Figure {
+	ours := samples[names[0]]
 	if len(names) == 1 {
-		return []Figure{ours}
+		return []Figure{Alone(metric, unit, ours)}
 	}
 	var all []Figure
 	for _, name := range names[1:] {
-		f := ours
-		m := median(samples[name])
-		f.Name, f.peer, f.Peer = name, samples[name], &m
-		if m > 0 {
-			ratio := f.Ours / m
-			f.Ratio = &ratio
-		}
-		all = append(all, f)
+		all = append(all, Beside(metric, unit, ours, name, samples[name]))
 	}
 	return all
 }
 
-func median(of []float64) float64 {
-	sorted := slices.Sorted(slices.Values(of))
-	n := len(sorted)
-	if n == 0 {
-		return 0
-	}
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
-// Print prints the figures as a table, with the least and the most of their samples.
-func Print(w io.Writer, all []Figure) error {
-	fmt.Fprint(w, "Medians, with the least and the most in brackets; the ratio is ours over the peer's.\n\n")
+// Print prints the figures as a table under a line about what was measured.
+func Print(w io.Writer, about string, all []Figure) error {
+	fmt.Fprintf(w, "%s\nMedians, with the middle half of the samples in brackets, or of less than five the least and\nthe most; the ratio is ours over the peer's.\n\n", about)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "metric\tunit\tours\tpeer\tratio\tpeer is")
 	for _, f := range all {
@@ -79,11 +95,16 @@ func Print(w io.Writer, all []Figure) error {
 	return t.Flush()
 }
 
-func value(of []float64) string {
-	if len(of) < 2 {
-		return short(median(of))
+// value is the median of samples as a person reads it, with how far they spread.
+func value(of Samples) string {
+	median := short(of.Median())
+	switch n := len(of); {
+	case n < 2:
+		return median
+	case n < 5:
+		return fmt.Sprintf("%s (%s-%s)", median, short(of.Quantile(0)), short(of.Quantile(1)))
 	}
-	return fmt.Sprintf("%s (%s-%s)", short(median(of)), short(slices.Min(of)), short(slices.Max(of)))
+	return fmt.Sprintf("%s (%s-%s)", median, short(of.Quantile(0.25)), short(of.Quantile(0.75)))
 }
 
 // short has about three significant digits.

@@ -79,6 +79,18 @@ func TestUploads(t *testing.T) {
 			t.Errorf("docs/github.md has no row for %s with its source", r.host)
 		}
 	}
+	_, example, _ := strings.Cut(string(doc), "```yaml allowlist\n")
+	example, _, _ = strings.Cut(example, "```")
+	policies, err := firewall.Parse(strings.NewReader(example), "docs/github.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write, _ := policies.Policy("write")
+	for u := range uploads() {
+		if name, d := reached(write, u); d.Allowed() {
+			t.Errorf("docs/github.md: the policy for runs that write reaches %s", name)
+		}
+	}
 	if len(seen) < 50 {
 		t.Errorf("only %d hosts", len(seen))
 	}

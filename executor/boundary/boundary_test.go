@@ -55,7 +55,7 @@ func checker(t *testing.T, s *dockertest.Stack, cells backend.Cells) *boundary.C
 
 // TestBoundaryHolds makes the whole proof, as the executor does before its first run.
 //
-// probe: N1, N2, N3, N4, N5, N6, N7, N8, N10, N11, N12, X2, D1, D2, C1, C3, C5, C7, C10
+// probe: N1, N2, N3, N4, N5, N6, N7, N8, N10, N11, X2, D1, D2, C1, C3, C5, C7, C10
 // oracle: canaries on the host and in another cell, which hear themselves on every
 // address and nothing of the sandbox; the receipts of both cells
 func TestBoundaryHolds(t *testing.T) {

@@ -291,6 +291,9 @@ func FuzzProber(f *testing.F) {
 		if err != nil {
 			return
 		}
+		if len(results) != 2 {
+			t.Errorf("%d results of two attempts in %q", len(results), out)
+		}
 		for _, id := range []string{"a", "b"} {
 			if results[id].ID != id {
 				t.Errorf("no result for %s in %q", id, out)

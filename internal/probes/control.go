@@ -1,6 +1,6 @@
 package probes
 
-var policies = Group{Letter: "P", Title: "The policy", Later: true, Probes: []Probe{
+var policies = Group{Letter: "P", Title: "The policy", Probes: []Probe{
 	{ID: "P1",
 		Tried: "start the gate with no allowlist, an empty or a malformed one",
 		Must:  "it does not start, and nothing is open"},
@@ -27,7 +27,7 @@ var policies = Group{Letter: "P", Title: "The policy", Later: true, Probes: []Pr
 		Must:  "the same verdict"},
 }}
 
-var lifecycle = Group{Letter: "L", Title: "Lives and deaths", Later: true, Probes: []Probe{
+var lifecycle = Group{Letter: "L", Title: "Lives and deaths", Probes: []Probe{
 	{ID: "L1",
 		Tried: "kill the executor in mid-run",
 		Must:  "its next start removes what was left, and the run is reported as lost"},
@@ -64,7 +64,7 @@ var lifecycle = Group{Letter: "L", Title: "Lives and deaths", Later: true, Probe
 }}
 
 // others are probes of our own, beside those that the field knows.
-var others = Group{Letter: "X", Title: "More", Later: true, Probes: []Probe{
+var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X1",
 		Tried: "a client whose address is not of the cell",
 		Must:  "not served"},
@@ -98,4 +98,13 @@ var others = Group{Letter: "X", Title: "More", Later: true, Probes: []Probe{
 	{ID: "X11",
 		Tried: "use the gate's DNS server to make small packets into large ones",
 		Must:  "a reply is at most a record longer than the query, and never over what the query says it takes"},
+	{ID: "X12",
+		Tried: "a listed server that answers with garbage, without end, with less than it says, or twice",
+		Must:  "the client is told or cut; no answer is taken for that of another request"},
+	{ID: "X13",
+		Tried: "find out, by how long a look-up takes, which names other runs have looked up",
+		Must:  "each lease has a cache of its own"},
+	{ID: "X14", Residual: residuals,
+		Tried: "name another site in the second hello, which a server may ask for",
+		Must:  "not seen: the listed server is the one that is spoken to"},
 }}

@@ -115,7 +115,8 @@ func findIn(name string, src []byte) ([]Test, error) {
 	return tests, nil
 }
 
-// oracle returns what a doc comment says from its oracle's word to its end.
+// oracle returns what a doc comment says from its oracle's word to its end, but for
+// a full stop.
 func oracle(doc *ast.CommentGroup) string {
 	if doc == nil {
 		return ""
@@ -128,7 +129,7 @@ func oracle(doc *ast.CommentGroup) string {
 	for _, c := range doc.List[i:] {
 		words = append(words, strings.Fields(strings.TrimPrefix(c.Text, "//"))...)
 	}
-	return strings.Join(words[1:], " ")
+	return strings.TrimSuffix(strings.Join(words[1:], " "), ".")
 }
 
 // rowsAt returns the names of what a mark stands beside: of the table's row or

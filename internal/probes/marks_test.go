@@ -13,7 +13,7 @@ const marked = `package x
 //
 // probe: N1, N2
 // oracle: a listener that
-// counts
+// counts.
 func TestWhole(t *testing.T) {}
 
 // oracle: the log
@@ -124,10 +124,12 @@ func TestWrite(t *testing.T) {
 		{ID: "A1", Tried: "a|b", Must: "m"},
 		{ID: "A2", Tried: "t", Must: "m", Residual: "What stays: this"},
 		{ID: "A3", Tried: "t", Must: "m"},
+		{ID: "A4", Tried: "t", Must: "m"},
 	}}}
 	tests := []Test{
 		{"a/b/x_test.go", "TestWhole", "counts", []Mark{{"A1", ""}}},
-		{"compose/y_test.go", "TestRows", "a host", []Mark{{"A1", "one"}, {"A1", "t*o"}}},
+		{"compose/y_test.go", "TestRows", "a host", []Mark{{"A3", ""}, {"A1", "one"}, {"A1", "t*o"}}},
+		{"z_test.go", "TestRoot", "the tree", []Mark{{"A3", ""}}},
 	}
 	var b strings.Builder
 	if err := Write(&b, groups, tests); err != nil {
@@ -137,9 +139,10 @@ func TestWrite(t *testing.T) {
 		"## A. First",
 		`| A1 | a\|b | m | [b.TestWhole](../a/b/x_test.go), [compose.TestRows](../compose/y_test.go) (` + "`one`, `t*o`) |",
 		"| A2 | t | m | residual: [threat-model.md](threat-model.md#what-stays-this) |",
-		"| A3 | t | m | not yet |",
+		"| A3 | t | m | [compose.TestRows](../compose/y_test.go), [sallyport.TestRoot](../z_test.go) |",
+		"| A4 | t | m | not yet |",
 		"| [b.TestWhole](../a/b/x_test.go) | package | A1 | counts |",
-		"| [compose.TestRows](../compose/y_test.go) | real engine | A1 | a host |",
+		"| [compose.TestRows](../compose/y_test.go) | real engine | A1, A3 | a host |",
 	} {
 		if !strings.Contains(b.String(), "\n"+line+"\n") {
 			t.Errorf("no line %q in\n%s", line, b.String())

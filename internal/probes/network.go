@@ -1,6 +1,6 @@
 package probes
 
-var topology = Group{Letter: "N", Title: "The network around a sandbox", Later: true, Probes: []Probe{
+var topology = Group{Letter: "N", Title: "The network around a sandbox", Probes: []Probe{
 	{ID: "N1",
 		Tried: "open a TCP connection straight to a public address, on ports of SSH, SMTP, DNS, the web and DNS over TLS",
 		Must:  "refused by the kernel at once; no listener there sees anything"},
@@ -45,7 +45,7 @@ var topology = Group{Letter: "N", Title: "The network around a sandbox", Later: 
 		Must:  "the sandbox reaches as little as before"},
 }}
 
-var names = Group{Letter: "D", Title: "DNS", Later: true, Probes: []Probe{
+var names = Group{Letter: "D", Title: "DNS", Probes: []Probe{
 	{ID: "D1",
 		Tried: "ask for a name that is not listed",
 		Must:  "NXDOMAIN, and not a packet to any resolver"},

@@ -32,7 +32,7 @@ func Write(w io.Writer, groups []Group, tests []Test) error {
 	b.WriteString(`# What is tried, and which test shows what happens
 
 Written from the tests by ` + "`go test . -run TestSecurityTests -update`" + `: change the
-marks in the tests or the catalogue in [internal/probes](../internal/probes/catalogue.go), not this file.
+marks in the tests or the catalogue in [internal/probes](../internal/probes/probes.go), not this file.
 A test that makes a probe has a positive control beside each refusal and, where the gate
 decides, asserts the decision's record too. [The last table](#where-the-tests-look) says where each of them looks for
 what got through; [threat-model.md](threat-model.md) says what the promise is.
@@ -46,16 +46,22 @@ what got through; [threat-model.md](threat-model.md) says what the promise is.
 	b.WriteString("\n## Where the tests look\n\nThe tests of a level below \"real engine\" need no engine.\n\n" +
 		"| test | runs at | probes | what shows it |\n|---|---|---|---|\n")
 	for _, t := range tests {
-		var ids []string
-		for _, m := range t.Marks {
-			if !slices.Contains(ids, m.Probe) {
-				ids = append(ids, m.Probe)
-			}
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", linkTo(t), level(t.Package()), strings.Join(ids, ", "), cell(t.Oracle))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", linkTo(t), level(t.Package()), strings.Join(madeBy(t, groups), ", "), cell(t.Oracle))
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// madeBy lists the probes that t makes, in the catalogue's order.
+func madeBy(t Test, groups []Group) (ids []string) {
+	for _, g := range groups {
+		for _, p := range g.Probes {
+			if slices.ContainsFunc(t.Marks, func(m Mark) bool { return m.Probe == p.ID }) {
+				ids = append(ids, p.ID)
+			}
+		}
+	}
+	return ids
 }
 
 // made lists the tests that make p.
@@ -92,7 +98,11 @@ func made(p Probe, tests []Test) string {
 
 // linkTo names a test and links to its file, from docs.
 func linkTo(t Test) string {
-	return fmt.Sprintf("[%s.%s](../%s)", path.Base(t.Package()), t.Name, t.File)
+	pkg := path.Base(t.Package())
+	if pkg == "." {
+		pkg = "sallyport"
+	}
+	return fmt.Sprintf("[%s.%s](../%s)", pkg, t.Name, t.File)
 }
 
 var inCell = strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "*", `\*`, "_", `\_`)

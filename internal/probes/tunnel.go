@@ -1,6 +1,6 @@
 package probes
 
-var tunnels = Group{Letter: "S", Title: "TLS on port 443", Later: true, Probes: []Probe{
+var tunnels = Group{Letter: "S", Title: "TLS on port 443", Probes: []Probe{
 	{ID: "S1",
 		Tried: "the ClientHello a byte per TCP segment",
 		Must:  "judged as if it came whole"},
@@ -66,7 +66,7 @@ var tunnels = Group{Letter: "S", Title: "TLS on port 443", Later: true, Probes: 
 		Must:  "the server gets the bytes that were sent, on the port that was asked for"},
 }}
 
-var requests = Group{Letter: "H", Title: "HTTP on port 80", Later: true, Probes: []Probe{
+var requests = Group{Letter: "H", Title: "HTTP on port 80", Probes: []Probe{
 	{ID: "H1",
 		Tried: "a request for a host that is not listed",
 		Must:  "403; nobody is looked up or dialled"},
@@ -111,7 +111,7 @@ var requests = Group{Letter: "H", Title: "HTTP on port 80", Later: true, Probes:
 		Must:  "closed"},
 }}
 
-var addresses = Group{Letter: "R", Title: "Resolving and dialling", Later: true, Probes: []Probe{
+var addresses = Group{Letter: "R", Title: "Resolving and dialling", Probes: []Probe{
 	{ID: "R1",
 		Tried: "every private and special range, at its edges and just beyond",
 		Must:  "refused inside, allowed outside"},

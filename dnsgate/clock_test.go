@@ -1,0 +1,23 @@
+package dnsgate
+
+import (
+	"testing"
+
+	"sallyport/internal/wallclock"
+)
+
+// Rates and deadlines are what they should be while somebody sets the clock.
+//
+// probe: L7
+// oracle: the tests named here, in a process whose wall clock jumps by hours each time
+// it is read, as that process checks first
+func TestClockJumps(t *testing.T) {
+	wallclock.Jump(t, map[string]func(*testing.T){
+		"TestFlood":         TestFlood,
+		"TestBudgetQueries": TestBudgetQueries,
+		"TestForeignClient": TestForeignClient,
+		"TestTCP":           TestTCP,
+		"TestTCPHoard":      TestTCPHoard,
+		"TestTCPPipeline":   TestTCPPipeline,
+	})
+}

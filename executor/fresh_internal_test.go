@@ -1,0 +1,64 @@
+package executor
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// TestFreshIsShared has many ask while a question is under way: they share the next
+// one, and none gets the answer to the one before.
+func TestFreshIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		release := make(chan struct{})
+		f := newFresh(func() (int64, error) {
+			n := asked.Add(1)
+			<-release
+			return n, nil
+		})
+		var wg sync.WaitGroup
+		get := func(want int64) {
+			wg.Go(func() {
+				if n, err := f.get(); n != want || err != nil {
+					t.Errorf("answer %d, %v; want %d", n, err, want)
+				}
+			})
+		}
+		get(1)
+		synctest.Wait()
+		for range 50 {
+			get(2)
+		}
+		synctest.Wait()
+		release <- struct{}{}
+		synctest.Wait()
+		get(3)
+		close(release)
+		wg.Wait()
+		if n := asked.Load(); n != 3 {
+			t.Errorf("asked %d times, want 3", n)
+		}
+	})
+}
+
+// TestFreshIsNeverStale has callers note what was in force when they came: no answer
+// may be older.
+func TestFreshIsNeverStale(t *testing.T) {
+	var inForce atomic.Int64
+	f := newFresh(func() (int64, error) { return inForce.Load(), nil })
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 2000 {
+				before := inForce.Add(1) // a reload that is acknowledged
+				if got, _ := f.get(); got < before {
+					t.Errorf("the answer is of %d, and %d was in force", got, before)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
