@@ -55,6 +55,9 @@ func TestNewGrant(t *testing.T) {
 }
 
 // TestForgedGrants: a grant that was not judged, or was changed since, is not sent.
+//
+// probe: G1
+// oracle: GitHub's list of requests, and the addresses that were dialed
 func TestForgedGrants(t *testing.T) {
 	b := newBench(t, nil)
 	static, _ := newStatic(t, b, testPAT)

@@ -66,7 +66,12 @@ func searchFor(t testing.TB, secrets []string, text string) {
 	}
 }
 
-// TestNothingLeaks prints all that there is.
+// TestNothingLeaks prints all that there is, in every way in which Go prints, logs
+// and encodes.
+//
+// probe: G10
+// oracle: a search of all that was printed for 16 bytes in a row of any secret, plain, in
+// hexadecimal and in base64
 func TestNothingLeaks(t *testing.T) {
 	b := newBench(t, nil)
 	path := keyFile(t, testKeys().app)

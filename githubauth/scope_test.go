@@ -9,6 +9,9 @@ import (
 )
 
 // TestScope: a token that is not what was asked for is revoked and not handed out.
+//
+// probe: G2
+// oracle: GitHub's list of tokens, and which of them are still good
 func TestScope(t *testing.T) {
 	repository := func(full string) map[string]any { return map[string]any{"name": "x", "full_name": full} }
 	for _, test := range []struct {
