@@ -16,7 +16,7 @@ import (
 // ready waits until the executor says that it can take a run.
 func ready(t *testing.T) {
 	t.Helper()
-	deadline := time.Now().Add(90 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for {
 		resp, err := st.web.Get("http://127.0.0.1:" + stackPort + "/readyz")
 		if err == nil {
@@ -26,7 +26,7 @@ func ready(t *testing.T) {
 			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the executor is not ready after 90 s: %v", err)
+			t.Fatalf("the executor is not ready after 3 min: %v", err)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}

@@ -31,11 +31,12 @@ const (
 // An answerer holds what one goroutine needs to answer one message after
 // another.
 type answerer struct {
-	c     *cell
-	now   time.Time // of the messages, as the caller sets it
-	query query
-	texts texts
-	reply dns.Msg
+	c       *cell
+	now     time.Time // of the messages, as the caller sets it
+	query   query
+	texts   texts
+	reply   dns.Msg
+	records []firewall.Record // of the messages that were answered and not delivered
 
 	question [1]dns.Question
 	section  [1]dns.RR // the answer or the SOA
@@ -43,11 +44,11 @@ type answerer struct {
 	a        dns.A
 	soa      dns.SOA
 	opt      dns.OPT
-	buf      [2 + maxReply]byte // with room before the message for TCP's length
+	buf      []byte // 2+maxReply long: there is room before the message for TCP's length
 }
 
 func (c *cell) newAnswerer() *answerer {
-	return &answerer{c: c, a: c.a(), soa: soa()}
+	return &answerer{c: c, a: c.a(), soa: soa(), buf: make([]byte, 2+maxReply)}
 }
 
 // a is the answer to any name, which it lacks.
@@ -68,24 +69,41 @@ func soa() dns.SOA {
 	}
 }
 
-// answer judges one message and returns the reply, behind two bytes that are
-// free for its length; nil is no reply. It is valid until the next call. Each
-// call makes one record.
+// answer is respond and deliver for a message by itself.
 func (w *answerer) answer(msg []byte, client netip.AddrPort) (reply []byte) {
-	rec := firewall.Record{
-		Time: w.now, Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonBadQuery,
-		Client: client,
+	reply = w.respond(msg, client)
+	if !w.deliver() {
+		return nil
 	}
+	return reply
+}
+
+// deliver delivers the records of the messages that were answered since the last
+// call, and reports whether the replies may be sent.
+func (w *answerer) deliver() bool {
+	ok := len(w.records) == 0 || w.c.deliver(w.records)
+	w.records = w.records[:0]
+	w.texts.reset()
+	return ok
+}
+
+// respond judges one message and returns the reply, behind two bytes that are
+// free for its length; nil is no reply. It is in w.buf. Each call makes one
+// record, for deliver.
+func (w *answerer) respond(msg []byte, client netip.AddrPort) (reply []byte) {
+	w.records = append(w.records, firewall.Record{})
+	rec := &w.records[len(w.records)-1]
+	rec.Time, rec.Client, rec.Kind = w.now, client, firewall.KindDNS
+	rec.Verdict, rec.Reason = firewall.Deny, firewall.ReasonBadQuery
 	defer func() {
 		// A fault in the parser must not end the gate of every other cell.
 		if p := recover(); p != nil {
 			w.c.Log.Error("dnsgate: panic while answering", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			rec.Detail, reply = "fault of the gate", nil
 		}
-		w.c.Record(rec)
 	}()
 	if !w.c.general {
-		if reply, ok := w.answerFast(msg, &rec); ok {
+		if reply, ok := w.answerFast(msg, rec); ok {
 			return reply
 		}
 	}
@@ -96,7 +114,7 @@ func (w *answerer) answer(msg []byte, client netip.AddrPort) (reply []byte) {
 		}
 		return w.pack(f.rcode, nil)
 	}
-	rcode := w.judge(&rec)
+	rcode := w.judge(rec)
 	var rr dns.RR
 	switch {
 	case rcode == dns.RcodeSuccess && w.query.question.Qtype == dns.TypeA:

@@ -25,6 +25,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -70,12 +71,18 @@ type Server struct {
 	// Prefix is the cell's subnet: clients outside it are not answered. Required.
 	Prefix netip.Prefix
 	// Record gets every decision. It is called by several goroutines and must not
-	// block for long. Required.
+	// block for long. Required, unless there is Deliver.
 	Record func(firewall.Record)
 	// Flush, if not nil, makes the records durable that Record has had. It is
 	// called, by several goroutines, before the answers that they are about are
 	// sent. What it fails for is not answered.
 	Flush func() error
+	// Deliver, if not nil, takes the place of Record and Flush: it gets the
+	// decisions about the queries that arrived together. It may change the records,
+	// which are, with the text of Host, only valid until it returns.
+	Deliver func([]firewall.Record) error
+	// Loop answers on UDP, for this cell and others; if nil, one of its own.
+	Loop *Loop
 	// Log gets the gate's own faults, never queries. Required.
 	Log *slog.Logger
 
@@ -101,13 +108,20 @@ func (s *Server) Serve(ctx context.Context, pc *net.UDPConn, ln net.Listener) er
 		return err
 	}
 	defer c.endTallies()
+	loop := s.Loop
+	if loop == nil {
+		if loop, err = NewLoop(); err != nil {
+			return err
+		}
+		defer loop.Close()
+	}
 	group, inner := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(inner, func() {
 		pc.Close()
 		ln.Close()
 	})
 	defer stop()
-	group.Go(func() error { return c.serveUDP(pc) })
+	group.Go(func() error { return loop.serve(inner, c, pc) })
 	group.Go(func() error { return c.serveTCP(inner, ln) })
 	if err := group.Wait(); ctx.Err() == nil {
 		return err
@@ -149,8 +163,8 @@ func (s *Server) cell() (*cell, error) {
 		return nil, fmt.Errorf("dnsgate: the answer %v is not an IPv4 address", s.Answer)
 	case !s.Prefix.IsValid():
 		return nil, errors.New("dnsgate: no prefix of clients")
-	case s.Record == nil || s.Log == nil:
-		return nil, errors.New("dnsgate: Record and Log are required")
+	case s.Record == nil && s.Deliver == nil, s.Log == nil:
+		return nil, errors.New("dnsgate: Record or Deliver, and Log are required")
 	}
 	c := &cell{Server: *s}
 	c.TTL = orDefault(s.TTL, DefaultTTL)
@@ -182,17 +196,25 @@ func (s *Server) cell() (*cell, error) {
 	return c, nil
 }
 
-// delivered flushes the records made so far and reports whether their answers
+// deliver delivers records and reports whether the replies that they are about
 // may be sent: what cannot be recorded is not answered.
-func (c *cell) delivered() bool {
-	if c.Flush == nil {
-		return true
+func (c *cell) deliver(records []firewall.Record) bool {
+	var err error
+	if c.Deliver != nil {
+		err = c.Deliver(records)
+	} else {
+		for _, r := range records {
+			r.Host = strings.Clone(r.Host)
+			c.Record(r)
+		}
+		if c.Flush != nil {
+			err = c.Flush()
+		}
 	}
-	if err := c.Flush(); err != nil {
+	if err != nil {
 		c.Log.Error("dnsgate: no answer, since its record cannot be written", "err", err)
-		return false
 	}
-	return true
+	return err == nil
 }
 
 func orDefault[T comparable](v, def T) T {

@@ -3,6 +3,7 @@ package dnsgate
 import (
 	"encoding/binary"
 	"fmt"
+	"unsafe"
 
 	"github.com/miekg/dns"
 
@@ -154,31 +155,29 @@ func rawRecord(rr dns.RR, skip int) ([]byte, error) {
 	return b[skip:n:n], nil
 }
 
-// maxTexts bounds the texts that one answerer remembers: about 200 KiB.
-const maxTexts = 2048
-
-// texts remembers the text of names that were asked for lately: a client asks
-// for few names, again and again, and the records may keep their strings.
+// texts are the names of the messages that are answered together.
 type texts struct {
-	wire map[string]string
-	buf  [compressFrom]byte
+	buf  []byte // its length is that of all texts
+	next int    // where the next begins
 }
 
-// of is the text of an ordinary name in wire format, in the case it was sent.
+// reset forgets the texts: their strings are not valid any more.
+func (t *texts) reset() { t.next = 0 }
+
+// of is the text of an ordinary name in wire format, in the case it was sent. It
+// is valid until reset.
 func (t *texts) of(wire []byte) string {
-	if s, ok := t.wire[string(wire)]; ok {
-		return s
+	n := len(wire) - 1 // each dot has the place of the next label's length
+	if n > len(t.buf)-t.next {
+		t.buf, t.next = make([]byte, max(n, maxBatch*compressFrom)), 0
 	}
-	b := t.buf[:0]
-	for off := 0; wire[off] != 0; {
-		n := int(wire[off])
-		b = append(append(b, wire[off+1:off+1+n]...), '.')
-		off += 1 + n
+	text := t.buf[t.next : t.next+n]
+	t.next += n
+	copy(text, wire[1:])
+	for at := int(wire[0]); at < n; at += 1 + int(wire[at+1]) {
+		text[at] = '.'
 	}
-	if t.wire == nil || len(t.wire) >= maxTexts {
-		t.wire = make(map[string]string)
-	}
-	s := string(b)
-	t.wire[string(wire)] = s
-	return s
+	// A copy for each query, of which records keep one of each name, would be half
+	// of what a query costs the heap.
+	return unsafe.String(&text[0], n)
 }

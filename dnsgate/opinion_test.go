@@ -1,6 +1,7 @@
 package dnsgate
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,6 +75,12 @@ func checkOpinion(t *testing.T, msg, reply []byte, r firewall.Record) {
 	for _, a := range got.answers {
 		if body, ok := a.Body.(*dnsmessage.AResource); !ok || body.A != answerAddr.As4() || a.Header.Name != asked.Name {
 			t.Fatalf("answer %+v", a)
+		}
+	}
+	if query, err := opinionOf(msg); err == nil && len(query.answers) == 0 && len(got.questions) == 1 && got.header.RCode != dnsmessage.RCodeFormatError {
+		hasOPT := slices.ContainsFunc(query.additions, func(a dnsmessage.Resource) bool { return a.Header.Type == dnsmessage.TypeOPT })
+		if hasOPT != (len(got.additions) == 1) {
+			t.Fatalf("additions %+v to those of the query, %+v", got.additions, query.additions)
 		}
 	}
 	for _, a := range got.additions {

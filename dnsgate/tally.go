@@ -5,8 +5,7 @@ import "sallyport/firewall"
 // newTally makes a tally of what a client can cause at any rate it likes.
 func (c *cell) newTally(reason firewall.Reason, what string) *firewall.Tally {
 	return firewall.NewTally(firewall.Record{Kind: firewall.KindDNS, Reason: reason}, firewall.Details(what), func(r firewall.Record) {
-		c.Record(r)
-		c.delivered()
+		c.deliver([]firewall.Record{r})
 	})
 }
 

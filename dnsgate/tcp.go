@@ -87,7 +87,7 @@ func (c *cell) serveConn(ctx context.Context, conn net.Conn, client netip.AddrPo
 			return
 		}
 		reply := w.answer(msg, client)
-		if !c.delivered() || reply == nil {
+		if reply == nil {
 			return // what cannot be answered is no DNS: neither is what follows
 		}
 		binary.BigEndian.PutUint16(reply, uint16(len(reply)-2))
@@ -137,11 +137,10 @@ func (c *cell) readFailed(err error, client netip.AddrPort) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.slow.Add(client)
 	case errors.Is(err, errLength):
-		c.Record(firewall.Record{
+		c.deliver([]firewall.Record{{
 			Time: time.Now(), Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonBadQuery,
 			Detail: err.Error(), Client: client,
-		})
-		c.delivered()
+		}})
 	}
 }
 

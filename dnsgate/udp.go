@@ -1,76 +1,111 @@
 package dnsgate
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
-	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
 )
 
-const (
-	// maxQuery is how much of a message is read. An honest query has less than 600
-	// bytes; what is beyond is cut and so, like any garbage behind it, ignored.
-	maxQuery = 2048
-	// maxBatch is the most messages that are read, and replies that are sent, in
-	// one call of the kernel. More save little, and each costs its two buffers.
-	maxBatch = 32
-)
+// A socket is where the queries of one cell arrive.
+type socket struct {
+	failed chan error // has room for one
 
-// serveUDP answers the queries on pc until it is closed, as many at a time as
-// have arrived. An answer is made from memory in microseconds, so that one
-// goroutine does, and a flood cannot make more. The records of a batch are
-// flushed at once, and before its replies are sent.
-func (c *cell) serveUDP(pc *net.UDPConn) error {
-	w, conn := c.newAnswerer(), ipv4.NewPacketConn(pc)
-	in, out := newBatch(maxQuery), newBatch(maxReply)
-	for {
-		n, err := conn.ReadBatch(in, 0)
-		if err != nil {
-			return fmt.Errorf("dnsgate: read from UDP: %w", err)
+	mu sync.Mutex // guards what follows; held while a batch is answered
+	fd int        // -1 when it is closed
+	w  *answerer
+	// most is how many queries the next batch takes: few, so that a client that
+	// waits for these answers goes on while the next are made, until so many
+	// wait that nobody is idle.
+	most int
+	// together says that the kernel cuts several replies out of one.
+	together bool
+}
+
+// newSocket takes over pc, which it closes: the runtime's poller, which knows it,
+// would wake up for every packet as well.
+func newSocket(pc *net.UDPConn, w *answerer) (*socket, error) {
+	s := &socket{failed: make(chan error, 1), w: w, most: minBatch}
+	raw, err := pc.SyscallConn()
+	if err == nil {
+		e := raw.Control(func(fd uintptr) { s.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dnsgate: take over the socket: %w", err)
+	}
+	pc.Close()
+	_, err = unix.GetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_SEGMENT)
+	// Replies are not cut on their way, so that the kernel need not number them.
+	_ = unix.SetsockoptInt(s.fd, unix.SOL_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+	s.together = err == nil // kernels before 4.18 cannot, and would send one long reply
+	return s, nil
+}
+
+// fail says that the socket cannot be served. Only the first error counts.
+func (s *socket) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// close closes the socket, which epoll may watch, when no batch of it is under way.
+func (s *socket) close(epoll int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = unix.EpollCtl(epoll, unix.EPOLL_CTL_DEL, s.fd, nil)
+	unix.Close(s.fd)
+	s.fd = -1
+}
+
+// serve answers one batch of the queries that have arrived. Its records are
+// delivered together, and before its replies are sent.
+func (s *socket) serve(b *batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return
+	}
+	n, err := b.receive(s.fd, s.most)
+	if err != nil {
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			s.fail(fmt.Errorf("dnsgate: read from UDP: %w", err))
 		}
-		replies := 0
-		w.now = time.Now() // for all of the batch, which takes microseconds
-		for i := range in[:n] {
-			client := clientOf(in[i].Addr)
-			if !c.admit(client, w.now) {
-				continue
-			}
-			reply := w.answer(in[i].Buffers[0][:in[i].N], client)
-			if reply == nil {
-				continue
-			}
-			m := &out[replies]
-			m.Buffers[0] = append(m.Buffers[0][:0], reply[2:]...)
-			m.Addr = in[i].Addr
+		return
+	}
+	if n == s.most {
+		s.most = min(2*s.most, maxBatch)
+	} else {
+		s.most = minBatch
+	}
+	if replies := s.answer(b, n); s.w.deliver() {
+		s.together = b.send(s.fd, replies, s.together)
+	}
+}
+
+// answer answers the first n messages and returns how many replies there are.
+func (s *socket) answer(b *batch, n int) (replies int) {
+	w := s.w
+	w.now = time.Now() // for all of them, which takes microseconds
+	// Where all are within the rate, the limiter is asked once.
+	within := w.c.own(b, n) && w.c.limiter.AllowN(w.now, n)
+	for i := range n {
+		client := b.client(i)
+		if !within && !w.c.admit(client, w.now) || within && !w.c.inBudget(client) {
+			continue
+		}
+		w.buf = b.out[replies][:]
+		if reply := w.respond(b.message(i), client); reply != nil {
+			b.replies[replies] = udpReply{to: i, bytes: reply[2:]}
 			replies++
 		}
-		if c.delivered() {
-			send(conn, out[:replies])
-		}
 	}
-}
-
-// newBatch makes messages with a buffer of this length each.
-func newBatch(length int) []ipv4.Message {
-	batch := make([]ipv4.Message, maxBatch)
-	for i := range batch {
-		batch[i].Buffers = [][]byte{make([]byte, length)}
-	}
-	return batch
-}
-
-// send sends replies. One that cannot be sent is a lost packet: the client asks
-// again.
-func send(conn *ipv4.PacketConn, replies []ipv4.Message) {
-	for len(replies) > 0 {
-		n, err := conn.WriteBatch(replies, 0)
-		if err != nil {
-			n = 1 // the first failed, or n would count those before it
-		}
-		replies = replies[n:]
-	}
+	return replies
 }
 
 // admit counts and refuses queries of strangers, those over the rate and those
@@ -84,6 +119,10 @@ func (c *cell) admit(client netip.AddrPort, now time.Time) bool {
 		c.flood.Add(client)
 		return false
 	}
+	return c.inBudget(client)
+}
+
+func (c *cell) inBudget(client netip.AddrPort) bool {
 	if !c.Meter.Query() {
 		c.spent.Add(client)
 		return false
@@ -91,13 +130,14 @@ func (c *cell) admit(client netip.AddrPort, now time.Time) bool {
 	return true
 }
 
-// clientOf is the source of a packet; the zero value, which is in no prefix,
-// where it has none.
-func clientOf(a net.Addr) netip.AddrPort {
-	if u, ok := a.(*net.UDPAddr); ok {
-		return unmap(u.AddrPort())
+// own reports whether the first n messages are all from within the cell.
+func (c *cell) own(b *batch, n int) bool {
+	for i := range n {
+		if !c.Prefix.Contains(b.client(i).Addr()) {
+			return false
+		}
 	}
-	return netip.AddrPort{}
+	return true
 }
 
 func unmap(a netip.AddrPort) netip.AddrPort {

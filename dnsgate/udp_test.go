@@ -243,7 +243,10 @@ func BenchmarkUDP(b *testing.B) {
 	conn.SetDeadline(time.Now().Add(time.Minute))
 	msg := pack(b, question("registry.tree.example.", dns.TypeA))
 	batch := ipv4.NewPacketConn(conn.(*net.UDPConn))
-	replies := newBatch(maxReply)
+	replies := make([]ipv4.Message, maxBatch)
+	for i := range replies {
+		replies[i].Buffers = [][]byte{make([]byte, maxReply)}
+	}
 	b.ReportAllocs()
 	for left := b.N; left > 0; {
 		n := min(left, maxBatch)

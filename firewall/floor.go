@@ -67,6 +67,15 @@ var floorIndex = func() map[string]floorRow {
 	return m
 }()
 
+// floorLengths says how long the names of the floor are: most names are none of
+// these without a look into the index.
+var floorLengths = func() (lengths [maxName + 1]bool) {
+	for name := range floorIndex {
+		lengths[len(name)] = true
+	}
+	return lengths
+}()
+
 type floorRow struct{ rule, detail string }
 
 // OnFloor reports whether n is a metadata or internal name, which no policy
@@ -78,6 +87,9 @@ func (n Name) OnFloor() (rule string, bad bool) {
 
 func (n Name) floor() (floorRow, bool) {
 	for s, ok := n.s, n.s != ""; ok; s, ok = parent(s) {
+		if !floorLengths[len(s)] {
+			continue
+		}
 		if row, bad := floorIndex[s]; bad {
 			return row, true
 		}
@@ -87,6 +99,8 @@ func (n Name) floor() (floorRow, bool) {
 
 // parent cuts the first label off s; ok is false where nothing is left.
 func parent(s string) (_ string, ok bool) {
-	_, s, ok = strings.Cut(s, ".")
-	return s, ok
+	if i := strings.IndexByte(s, '.'); i >= 0 {
+		return s[i+1:], true
+	}
+	return "", false
 }

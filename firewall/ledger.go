@@ -16,29 +16,49 @@ const maxChanges = 64
 
 // A Ledger counts the decision records of one run into its receipt. It is safe
 // for concurrent use and its memory is bounded.
+//
+// A row is made for each host that a sandbox thinks of, so that rows are small:
+// hosts are stored in pieces that many share, and what follows from the decision,
+// of which there are few, once.
 type Ledger struct {
 	policy, digest string
 
 	mu       sync.Mutex // guards what follows
 	changes  []PolicyChange
-	rows     map[rowKey]*sums
+	first    map[string]*count // of each host
+	outcomes []outcome
+	spare    []count         // not used yet
+	text     strings.Builder // of hosts
+	rows     int
 	overflow int64
 }
 
-type rowKey struct {
-	host    string
-	port    uint16
+// A count is a row: of the decisions with one outcome about one host and port.
+type count struct {
+	host        string
+	next        *count // of the same host, with another port or outcome
+	port        uint16
+	outcome     uint16 // index into Ledger.outcomes
+	n, up, down int64
+}
+
+// An outcome is what the gate may say of a host and port.
+type outcome struct {
 	kind    Kind
 	verdict Verdict
 	reason  Reason
 }
 
-type sums struct{ count, up, down int64 }
+// Rows and hosts are allocated this many rows and bytes at a time.
+const (
+	rowsAtOnce = 32
+	textAtOnce = 1 << 10
+)
 
 // NewLedger returns an empty ledger for a run under the named policy, whose
 // digest it repeats in the receipt.
 func NewLedger(policy, digest string) *Ledger {
-	return &Ledger{policy: policy, digest: digest, rows: make(map[rowKey]*sums)}
+	return &Ledger{policy: policy, digest: digest, first: make(map[string]*count)}
 }
 
 // Changed notes that the policy has changed. Of more changes than maxChanges the
@@ -55,22 +75,89 @@ func (l *Ledger) Changed(c PolicyChange) {
 
 // Add counts r.
 func (l *Ledger) Add(r Record) {
-	k, n := rowKey{r.Host, r.Port, r.Kind, r.Verdict, r.Reason}, max(r.Count, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.rows[k]
-	if t == nil {
-		if len(l.rows) >= maxRows {
-			l.overflow += n
-			return
+	l.add(&r)
+}
+
+// AddAll counts the records, and replaces their hosts by copies of its own, so
+// that a caller may keep them.
+func (l *Ledger) AddAll(records []Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range records {
+		r := &records[i]
+		if row := l.add(r); row != nil {
+			r.Host = row.host
+		} else {
+			r.Host = strings.Clone(r.Host)
 		}
-		k.host = strings.Clone(k.host) // it may be a part of a whole hello
-		t = new(sums)
-		l.rows[k] = t
 	}
-	t.count += n
+}
+
+// add counts r and returns its row, nil where there is no room for one. l.mu is
+// held.
+func (l *Ledger) add(r *Record) *count {
+	o, n := l.outcome(r), max(r.Count, 1)
+	first := l.first[r.Host]
+	t := first
+	for t != nil && (t.outcome != o || t.port != r.Port) {
+		t = t.next
+	}
+	if t == nil {
+		if l.rows >= maxRows {
+			l.overflow += n
+			return nil
+		}
+		t = l.newRow(r.Host, first)
+		t.outcome, t.port = o, r.Port
+	}
+	t.n += n
 	t.up += r.BytesUp
 	t.down += r.BytesDown
+	return t
+}
+
+// outcome is the index of what r says of its host and port. There are no more of
+// them than the code has reasons. l.mu is held.
+func (l *Ledger) outcome(r *Record) uint16 {
+	for i := range l.outcomes {
+		o := &l.outcomes[i]
+		if o.kind == r.Kind && o.verdict == r.Verdict && o.reason == r.Reason {
+			return uint16(i)
+		}
+	}
+	l.outcomes = append(l.outcomes, outcome{r.Kind, r.Verdict, r.Reason})
+	return uint16(len(l.outcomes) - 1)
+}
+
+// newRow makes a row for a host, which first, if not nil, has already. l.mu is
+// held.
+func (l *Ledger) newRow(host string, first *count) *count {
+	if len(l.spare) == 0 {
+		l.spare = make([]count, rowsAtOnce)
+	}
+	t := &l.spare[0]
+	l.spare = l.spare[1:]
+	l.rows++
+	if first != nil {
+		t.host, t.next, first.next = first.host, first.next, t
+		return t
+	}
+	t.host = l.keep(host)
+	l.first[t.host] = t
+	return t
+}
+
+// keep copies a string, which may be a part of a whole hello. l.mu is held.
+func (l *Ledger) keep(s string) string {
+	if l.text.Cap()-l.text.Len() < len(s) {
+		l.text = strings.Builder{} // what was kept before stays where it is
+		l.text.Grow(max(textAtOnce, len(s)))
+	}
+	at := l.text.Len()
+	l.text.WriteString(s)
+	return l.text.String()[at:]
 }
 
 // Receipt is what was counted so far, its rows sorted by host, port, kind,
@@ -79,13 +166,16 @@ func (l *Ledger) Receipt() Receipt {
 	l.mu.Lock()
 	r := Receipt{
 		Policy: l.policy, Digest: l.digest, Changes: slices.Clone(l.changes), Overflow: l.overflow,
-		Hosts: make([]ReceiptHost, 0, len(l.rows)),
+		Hosts: make([]ReceiptHost, 0, l.rows),
 	}
-	for k, t := range l.rows {
-		r.Hosts = append(r.Hosts, ReceiptHost{
-			Host: k.host, Port: k.port, Kind: k.kind, Verdict: k.verdict, Reason: k.reason,
-			Count: t.count, BytesUp: t.up, BytesDown: t.down,
-		})
+	for _, t := range l.first {
+		for ; t != nil; t = t.next {
+			o := &l.outcomes[t.outcome]
+			r.Hosts = append(r.Hosts, ReceiptHost{
+				Host: t.host, Port: t.port, Kind: o.kind, Verdict: o.verdict, Reason: o.reason,
+				Count: t.n, BytesUp: t.up, BytesDown: t.down,
+			})
+		}
 	}
 	l.mu.Unlock()
 	slices.SortFunc(r.Hosts, func(a, b ReceiptHost) int {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"sync"
 	"testing"
+	"unsafe"
 )
 
 func TestLedger(t *testing.T) {
@@ -79,5 +80,56 @@ func TestLedgerIsBounded(t *testing.T) {
 	l.Add(Record{Host: before.Host, Kind: KindDNS, Verdict: Deny, BytesUp: 1})
 	if after := l.Receipt().Hosts[0]; after.Count != before.Count+1 || after.BytesUp != before.BytesUp+1 {
 		t.Errorf("row %+v became %+v", before, after)
+	}
+}
+
+// What AddAll leaves in the records stays what it is when the caller uses the
+// text again, for hosts that have a row and for those that found no room.
+func TestLedgerAddAll(t *testing.T) {
+	l := NewLedger("open", "")
+	var kept []Record
+	buf := make([]byte, 0, 64)
+	for i := range maxRows + 100 {
+		buf = fmt.Appendf(buf[:0], "h%d.example", i/2)
+		one := []Record{
+			{Host: unsafe.String(&buf[0], len(buf)), Kind: KindDNS, Verdict: Deny, Reason: ReasonNotListed, Port: uint16(i % 2)},
+			{Host: "same.example", Kind: KindDNS, Verdict: Allow, Reason: ReasonListed, Count: 3},
+		}
+		l.AddAll(one)
+		kept = append(kept, one...)
+	}
+	for i := range maxRows + 100 {
+		if a, b := kept[2*i].Host, kept[2*i+1].Host; a != fmt.Sprintf("h%d.example", i/2) || b != "same.example" {
+			t.Fatalf("hosts %d are %q and %q", i, a, b)
+		}
+	}
+	r := l.Receipt()
+	if len(r.Hosts) != maxRows || r.Overflow != 101 {
+		t.Errorf("%d rows, %d over; want %d and 101", len(r.Hosts), r.Overflow, maxRows)
+	}
+	seen := make(map[ReceiptHost]bool)
+	for _, h := range r.Hosts {
+		want := int64(1)
+		if h.Host == "same.example" {
+			want = 3 * (maxRows + 100)
+		}
+		if h.Count != want || seen[h] {
+			t.Errorf("row %+v", h)
+		}
+		seen[h] = true
+	}
+}
+
+// Known hosts are counted without an allocation.
+func TestLedgerAllocations(t *testing.T) {
+	l := NewLedger("open", "")
+	records := make([]Record, 2)
+	n := testing.AllocsPerRun(100, func() {
+		records[0] = Record{Host: "a.example", Kind: KindDNS, Verdict: Deny, Reason: ReasonNotListed}
+		records[1] = Record{Host: "b.example", Kind: KindTLS, Port: 443, Verdict: Allow, Reason: ReasonListed}
+		l.AddAll(records)
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -59,7 +59,7 @@ groups:
   5-a_b: [.A.example, a.example., {host: xn--bcher-kva.example, ports: [80, 443], private: [10.0.0.0/8, "fc00::/7"]}]
 policies:
   p:
-    allow: [any, 5-a_b, c.example]
+    allow: [any, 5-a_b, c.example, {host: v.example, via: corp-1}]
     ech: refuse
     budgets: {upload: 1.5GiB, download: none, connections: 5, wildcardNames: none, wildcardBytes: 1KiB}
   q: {extends: p, remove: [5-a_b, c.example]}

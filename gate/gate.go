@@ -28,6 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sallyport/dnsgate"
 	"sallyport/firewall"
 	"sallyport/gate/control"
 	"sallyport/sniproxy"
@@ -107,6 +108,11 @@ func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 
 // run serves the control API and, when ctx or ln has ended, ends everything.
 func (s *server) run(ctx context.Context, ln net.Listener) error {
+	var err error
+	if s.names, err = dnsgate.NewLoop(); err != nil {
+		return err
+	}
+	defer s.names.Close() // every lease has ended by then
 	web := &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTimeout,
@@ -143,7 +149,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	if web.Shutdown(end) != nil {
 		web.Close()
 	}
-	err := <-failed
+	err = <-failed
 	s.Log.Info("gate stopped", "instance", s.instance)
 	if ctx.Err() != nil {
 		return nil
@@ -162,6 +168,7 @@ type server struct {
 	reloaded  reloadCounts
 	all       *journal // the decisions of all cells
 	decisions *decisionLog
+	names     *dnsgate.Loop // of all leases
 
 	mu       sync.Mutex // guards what follows
 	stopping bool

@@ -95,7 +95,8 @@ func controlCaller(tb testing.TB, socket string) func(t *testing.T, method, targ
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, method, "http://gate"+target, strings.NewReader(body))
-		if err != nil || req.URL.Host != "gate" || method == http.MethodConnect || method == "PRI" {
+		if err != nil || req.URL.Host != "gate" || method == http.MethodConnect || method == "PRI" ||
+			strings.ContainsAny(req.URL.RequestURI(), " \t\r\n") { // no request line: net/http refuses it
 			return apiAnswer{}, false
 		}
 		resp, err := transport.RoundTrip(req)

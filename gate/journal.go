@@ -28,15 +28,17 @@ type journal struct {
 
 func newJournal(most int) *journal { return &journal{most: most} }
 
-func (j *journal) add(r firewall.Record) {
+func (j *journal) add(records ...firewall.Record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(j.records) < j.most {
-		j.records = append(j.records, r)
-	} else {
-		j.records[j.next%uint64(j.most)] = r
+	for i := range records {
+		if len(j.records) < j.most {
+			j.records = append(j.records, records[i])
+		} else {
+			j.records[j.next%uint64(j.most)] = records[i]
+		}
+		j.next++
 	}
-	j.next++
 	j.wake()
 }
 

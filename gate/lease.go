@@ -158,7 +158,7 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 	}
 	l.tunnel.Resolver = outside{s, resolver}
 	names := &dnsgate.Server{
-		Current: l.current, Page: pageName, Answer: l.Address, Prefix: l.Prefix, Record: l.note, Flush: s.decisions.flush,
+		Current: l.current, Page: pageName, Answer: l.Address, Prefix: l.Prefix, Deliver: l.deliver, Loop: s.names,
 		Log: s.Log.With("cell", l.id), Meter: l.tunnel.Meter,
 	}
 	group, inner := errgroup.WithContext(ctx)
@@ -181,30 +181,34 @@ func (l *lease) current() *firewall.Policy {
 	return p
 }
 
-// record delivers one decision: to the receipt, the log and the streams.
-func (l *lease) record(r firewall.Record) {
-	r.Host = strings.Clone(r.Host) // the journals would keep the request that it is a part of
-	l.note(r)
-	// What was decided is done already; what could not be written is kept.
-	_ = l.server.decisions.flush()
-}
+// record delivers one decision. What was decided is done already; what could not
+// be written is kept.
+func (l *lease) record(r firewall.Record) { _ = l.deliver([]firewall.Record{r}) }
 
-// note is record for callers that flush the log themselves. It keeps the
-// record's strings.
-func (l *lease) note(r firewall.Record) {
+// deliver delivers decisions: to the receipt, the metrics, the file, the log and
+// the streams. It returns when they are written, or the error of that. It
+// completes the records, and keeps none of the text of their hosts, which may be
+// a part of a request.
+func (l *lease) deliver(records []firewall.Record) error {
 	policy := l.policy.Load()
-	r.Run, r.Cell, r.Policy, r.Digest = l.Run, l.id, l.Lease.Policy, policy.Digest()
-	if policy == nil && r.Reason == firewall.ReasonNotListed {
-		r.Detail = policyGone
+	digest := policy.Digest()
+	for i := range records {
+		r := &records[i]
+		r.Run, r.Cell, r.Policy, r.Digest = l.Run, l.id, l.Lease.Policy, digest
+		if policy == nil && r.Reason == firewall.ReasonNotListed {
+			r.Detail = policyGone
+		}
 	}
-	l.ledger.Add(r)
-	l.server.Metrics.decided(r)
-	if l.server.Sink != nil {
-		l.server.Sink.Add(r)
+	l.ledger.AddAll(records)
+	s := l.server
+	s.Metrics.decided(records)
+	if s.Sink != nil {
+		s.Sink.Add(records...)
 	}
-	l.server.decisions.add(&r)
-	l.journal.add(r)
-	l.server.all.add(r)
+	s.decisions.add(records...)
+	l.journal.add(records...)
+	s.all.add(records...)
+	return s.decisions.flush()
 }
 
 // release ends the lease of a cell, waits until nothing of it runs and returns

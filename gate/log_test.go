@@ -54,6 +54,8 @@ func FuzzLine(f *testing.F) {
 			return
 		}
 		sameLine(t, string(appendLine(nil, now, &r)), slogLine(t, now, r))
+		r.Time = now
+		sameRecord(t, r)
 	})
 }
 
@@ -73,11 +75,26 @@ func sameLine(t *testing.T, got, want string) {
 	}
 }
 
+// sameRecord wants that the line of r in the file of decisions says what r as JSON
+// does.
+func sameRecord(t *testing.T, r firewall.Record) {
+	t.Helper()
+	line, want, got, plain := appendRecord(nil, &r), any(nil), any(nil), []byte(nil)
+	plain, err := json.Marshal(r)
+	if err = errors.Join(err, json.Unmarshal(plain, &want), json.Unmarshal(line, &got)); err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	if !reflect.DeepEqual(got, want) || bytes.IndexByte(line, '\n') != len(line)-1 {
+		t.Errorf("got  %s\nwant %s", line, plain)
+	}
+}
+
 // A zone in an address is text like any other.
 func TestLineOfZone(t *testing.T) {
 	r := firewall.Record{Client: netip.MustParseAddrPort(`[fe80::1%a"b]:53`)}
 	now := time.Now()
 	sameLine(t, string(appendLine(nil, now, &r)), slogLine(t, now, r))
+	sameRecord(t, r)
 }
 
 // A fickle writer fails when it is told to, after a part of what it got.
@@ -115,7 +132,7 @@ func TestDecisionLog(t *testing.T) {
 	d := &decisionLog{w: &w, log: slog.New(slog.DiscardHandler)}
 	add := func(from, to int) {
 		for i := from; i < to; i++ {
-			d.add(&firewall.Record{Kind: firewall.KindDNS, Host: fmt.Sprint(i)})
+			d.add(firewall.Record{Kind: firewall.KindDNS, Host: fmt.Sprint(i)})
 		}
 	}
 	add(0, 10)
@@ -157,7 +174,7 @@ func TestDecisionLogIsBounded(t *testing.T) {
 	r := firewall.Record{Detail: strings.Repeat("x", 16<<10)}
 	const added = 3 * maxUnwritten / (16 << 10)
 	for range added {
-		d.add(&r)
+		d.add(r)
 	}
 	if n := len(d.lines); n > maxUnwritten+32<<10 {
 		t.Errorf("%d bytes wait", n)
@@ -184,7 +201,7 @@ func TestDecisionLogOfMany(t *testing.T) {
 		group.Go(func() {
 			for k := range 200 {
 				host := fmt.Sprintf("host-%d-%d", i, k)
-				d.add(&firewall.Record{Host: host})
+				d.add(firewall.Record{Host: host})
 				if err := d.flush(); err != nil {
 					t.Error(err)
 				}
@@ -205,9 +222,9 @@ func TestDecisionLogOfMany(t *testing.T) {
 // A line allocates nothing.
 func TestLineAllocations(t *testing.T) {
 	d := &decisionLog{w: io.Discard, log: slog.New(slog.DiscardHandler)}
-	r := decision()
+	two := []firewall.Record{decision(), decision()}
 	n := testing.AllocsPerRun(1000, func() {
-		d.add(&r)
+		d.add(two...)
 		if err := d.flush(); err != nil {
 			t.Fatal(err)
 		}

@@ -137,10 +137,30 @@ type decisionCount struct {
 	up, down  prometheus.Counter
 }
 
-// decided counts a decision. It is on the way of every query: looking the four
-// up by their labels each time would cost several times as much.
-func (m *Metrics) decided(r firewall.Record) {
-	c := m.countOf(decisionKey{r.Kind, r.Verdict, r.Reason, r.Policy})
+// decided counts decisions. It is on the way of every query: looking the counters
+// up by their labels each time would cost several times as much, and those of
+// one batch are few.
+func (m *Metrics) decided(records []firewall.Record) {
+	var last [2]struct {
+		key   decisionKey
+		count *decisionCount
+	}
+	for i := range records {
+		r := &records[i]
+		key := decisionKey{r.Kind, r.Verdict, r.Reason, r.Policy}
+		at := 0
+		if r.Verdict == firewall.Allow {
+			at = 1
+		}
+		l := &last[at]
+		if l.count == nil || l.key != key {
+			l.key, l.count = key, m.countOf(key)
+		}
+		l.count.add(r)
+	}
+}
+
+func (c *decisionCount) add(r *firewall.Record) {
 	c.decisions.Add(float64(max(r.Count, 1)))
 	if r.Kind != firewall.KindDNS { // which takes no milliseconds
 		c.durations.Observe(float64(r.DurationMS) / 1000)

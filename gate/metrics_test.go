@@ -164,7 +164,7 @@ var (
 func TestMetricsAreDocumented(t *testing.T) {
 	m := NewMetrics()
 	newServer(t.Context(), &Daemon{Policies: parsePolicies(t, allowlist), Metrics: m})
-	m.decided(firewall.Record{BytesUp: 1, BytesDown: 1})
+	m.decided([]firewall.Record{{BytesUp: 1, BytesDown: 1}})
 	m.asked(sniproxy.DNSServer{}, 0, true)
 	m.cached(true)
 	families, err := m.registry.Gather()
@@ -209,6 +209,6 @@ func BenchmarkDecided(b *testing.B) {
 	r := firewall.Record{Kind: firewall.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Policy: "strict"}
 	b.ReportAllocs()
 	for b.Loop() {
-		m.decided(r)
+		m.decided([]firewall.Record{r})
 	}
 }

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,6 +50,7 @@ type Sink struct {
 	file    *os.File   // nil if it must be opened
 	size    int64
 	pending [][]byte // lines that were not written
+	buf     []byte   // for lines on their way
 	refused int      // denials for want of the log, which are only counted
 	lost    int      // decisions that found no room in pending
 	tried   time.Time
@@ -99,27 +101,28 @@ func (s *Sink) Ready() bool {
 	return s.flush()
 }
 
-// Add writes one decision, or keeps it until it can be written.
-func (s *Sink) Add(r firewall.Record) {
+// Add writes decisions, all at once, or keeps them until they can be written.
+func (s *Sink) Add(records ...firewall.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down.Load() && r.Reason == firewall.ReasonLog {
-		s.refused++
-		return
+	for i := range records {
+		s.keep(&records[i])
 	}
-	line, err := json.Marshal(r)
-	switch {
-	case err != nil: // cannot be: a record is plain data
-		s.fail(err)
-		s.lost++
-		return
-	case len(s.pending) >= maxPending, len(s.pending) >= maxPending/2 && r.Verdict != firewall.Allow:
-		s.lost++
-		return
-	}
-	s.pending = append(s.pending, append(line, '\n'))
 	if !s.down.Load() || time.Since(s.tried) >= retryAfter {
 		s.flush()
+	}
+}
+
+// keep puts a decision to those that wait. s.mu is held.
+func (s *Sink) keep(r *firewall.Record) {
+	switch {
+	case s.down.Load() && r.Reason == firewall.ReasonLog:
+		s.refused++
+	case len(s.pending) >= maxPending, len(s.pending) >= maxPending/2 && r.Verdict != firewall.Allow:
+		s.lost++
+	default:
+		s.buf = appendRecord(s.buf[:0], r)
+		s.pending = append(s.pending, bytes.Clone(s.buf))
 	}
 }
 
@@ -127,18 +130,19 @@ func (s *Sink) Add(r firewall.Record) {
 func (s *Sink) flush() bool {
 	s.tried = time.Now()
 	for len(s.pending) > 0 {
-		if err := s.write(s.pending[0]); err != nil {
+		n, err := s.write(s.pending)
+		if err != nil {
 			s.fail(err)
 			return false
 		}
-		s.pending = s.pending[1:]
+		s.pending = s.pending[n:]
 	}
 	s.pending = nil
 	if s.refused+s.lost > 0 {
 		line, err := json.Marshal(firewall.Record{Time: s.tried, Kind: control.KindDropped, Detail: fmt.Sprintf(
 			"%d decisions were denied while this log could not be written, and %d found no room to wait", s.refused, s.lost)})
 		if err == nil {
-			err = s.write(append(line, '\n'))
+			_, err = s.write([][]byte{append(line, '\n')})
 		}
 		if err != nil {
 			s.fail(err)
@@ -152,27 +156,37 @@ func (s *Sink) flush() bool {
 	return true
 }
 
-// write writes one line, whole or not at all. s.mu is held.
-func (s *Sink) write(line []byte) error {
+// write writes as many of the lines as the file has room for, but at least one,
+// and says how many, or writes none. s.mu is held.
+func (s *Sink) write(lines [][]byte) (n int, err error) {
 	if s.file == nil {
 		if err := s.open(); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	if s.size > 0 && s.size+int64(len(line)) > s.limits.Bytes {
+	if s.size > 0 && s.size+int64(len(lines[0])) > s.limits.Bytes {
 		if err := s.rotate(); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	n, err := s.file.Write(line)
+	s.buf = s.buf[:0]
+	for _, line := range lines {
+		size := len(s.buf) + len(line)
+		if n > 0 && (s.size+int64(size) > s.limits.Bytes || size > flushAt) {
+			break
+		}
+		s.buf = append(s.buf, line...)
+		n++
+	}
+	wrote, err := s.file.Write(s.buf)
 	if err != nil {
-		if n > 0 { // no half lines; where that fails, too, the file is what it is
+		if wrote > 0 { // no half lines; where that fails, too, the file is what it is
 			_ = s.file.Truncate(s.size)
 		}
-		return err
+		return 0, err
 	}
-	s.size += int64(n)
-	return nil
+	s.size += int64(wrote)
+	return n, nil
 }
 
 // rotate makes the current file the first of the older ones. s.mu is held.

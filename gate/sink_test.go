@@ -55,10 +55,17 @@ func hostRecord(i int) firewall.Record {
 // The files are bounded in size and number, and what they hold is the latest,
 // without gaps. A sink that is opened again goes on.
 func TestSinkRotates(t *testing.T) {
+	for _, atOnce := range []int{1, 100} {
+		t.Run(fmt.Sprint(atOnce, " at once"), func(t *testing.T) { sinkRotates(t, atOnce) })
+	}
+}
+
+func sinkRotates(t *testing.T, atOnce int) {
 	path := filepath.Join(t.TempDir(), "decisions.ndjson")
 	limits := SinkSize{Bytes: 4096, Files: 3}
 	const n = 200
 	s := openSink(t, path, limits)
+	var batch []firewall.Record
 	for i := range n {
 		if i == n/2 {
 			if err := s.Close(); err != nil {
@@ -66,7 +73,10 @@ func TestSinkRotates(t *testing.T) {
 			}
 			s = openSink(t, path, limits)
 		}
-		s.Add(hostRecord(i))
+		if batch = append(batch, hostRecord(i)); len(batch) == atOnce {
+			s.Add(batch...)
+			batch = nil
+		}
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -236,6 +236,13 @@ func TestResolve(t *testing.T) {
 // probe: R9
 // oracle: the questions as the DNS server on the far side got them
 func TestResolveAsksTheNameAlone(t *testing.T) {
+	aliases := filepath.Join(t.TempDir(), "aliases")
+	if err := os.WriteFile(aliases, []byte("absent.example other.example\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"LOCALDOMAIN": "corp.example", "RES_OPTIONS": "ndots:5", "HOSTALIASES": aliases} {
+		t.Setenv(name, value) // resolver(5)
+	}
 	s := startDNS(t, testZone)
 	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
 	_, _ = r.Resolve(t.Context(), parseName(t, "absent.example"))

@@ -176,6 +176,8 @@ func TestTunnelRefusesHello(t *testing.T) {
 		{"floor name", name("metadata.google.internal"), firewall.ReasonFloorName, alertAccessDenied, "metadata.google.internal"},
 		// probe: X9
 		{"look-alike in Cyrillic", name("xn--ste-jhd.example"), firewall.ReasonNotListed, alertAccessDenied, "xn--ste-jhd.example"},
+		// probe: S16
+		{"bytes behind a refused hello", append(name("evil.example"), "\x17\x03\x03\x00\x05early"...), firewall.ReasonNotListed, alertAccessDenied, "evil.example"},
 		// probe: S6
 		{"two names", record(message(sniExt(sniEntry(0, "site.example"), sniEntry(0, "evil.example")))), firewall.ReasonBadHello, alertDecodeError, ""},
 		{"two extensions", record(message(good, sni("evil.example"))), firewall.ReasonBadHello, alertDecodeError, ""},

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"time"
 
 	"sallyport/bench/report"
@@ -27,6 +29,7 @@ func main() { os.Exit(report.Main(limit, run)) }
 type bench struct {
 	gate, serverCPU string
 	rounds, leases  int
+	only            *regexp.Regexp // the turns that are taken
 	flags           *report.Flags
 
 	dir string // for the servers' files
@@ -39,7 +42,12 @@ func parse(args []string, stderr io.Writer) (*bench, error) {
 	flags.StringVar(&b.gate, "gate", "bin/gate", "the gate's `binary`")
 	flags.StringVar(&b.serverCPU, "cpu", "0", "`processor` of the servers; the load should run on another")
 	flags.IntVar(&b.leases, "leases", 200, "leased `cells`, at most 250, each of which is asked 1900 queries")
+	only := flags.String("only", "", "take only turns whose name, like \"16 at a time, gate\", matches this `expression`")
 	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.only, err = regexp.Compile(*only); err != nil {
 		return nil, err
 	}
 	if b.leases < 1 || b.leases > 250 {
@@ -92,6 +100,9 @@ func (b *bench) measure(ctx context.Context) ([]report.Figure, error) {
 		for at, l := range loads {
 			for i := range kinds {
 				k := kinds[(i+round)%len(kinds)]
+				if !b.only.MatchString(l.name + ", " + k.name) {
+					continue
+				}
 				used, took, n, err := b.turn(ctx, k, l, queries)
 				if err != nil {
 					return nil, fmt.Errorf("%s, %s: %w", k.name, l.name, err)
@@ -104,6 +115,10 @@ func (b *bench) measure(ctx context.Context) ([]report.Figure, error) {
 	}
 	var all []report.Figure
 	for at, l := range loads {
+		names := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(cpu[at][name]) == 0 })
+		if len(names) == 0 || names[0] != kinds[0].name {
+			continue // there is no figure of ours
+		}
 		all = append(all, report.Among("DNS query, "+l.name+", server's CPU", "us", names, cpu[at])...)
 		all = append(all, report.Among("DNS answers, "+l.name, "1/s", names, rate[at])...)
 	}

@@ -44,7 +44,7 @@ type kind struct {
 
 // kinds are those that this machine has, ours first.
 func (b *bench) kinds() []kind {
-	all := []kind{{"gate", startGate}}
+	all := []kind{{"gate", startGate(false)}, {"gate, with the file of decisions", startGate(true)}}
 	for _, k := range []kind{
 		{"unbound", startUnbound(false)}, {"unbound, logging replies", startUnbound(true)}, {"dnsdist", startDNSDist},
 	} {
@@ -98,7 +98,19 @@ func cell(n int) (subnet netip.Prefix, client netip.Addr) {
 	return netip.PrefixFrom(first, 28), first.Next().Next().Next()
 }
 
-func startGate(ctx context.Context, b *bench) (*server, error) {
+// startGate starts the gate with a lease for each cell, and with the rotated file
+// of decisions beside the log if it is wanted.
+func startGate(file bool) func(context.Context, *bench) (*server, error) {
+	return func(ctx context.Context, b *bench) (*server, error) {
+		var more []string
+		if file {
+			more = append(more, "SALLYPORT_DECISION_LOG="+filepath.Join(b.dir, "decisions.ndjson"))
+		}
+		return b.startGate(ctx, more)
+	}
+}
+
+func (b *bench) startGate(ctx context.Context, more []string) (*server, error) {
 	var allow []string
 	for i := range zones {
 		allow = append(allow, fmt.Sprintf(".zone%02d.example", i+1))
@@ -109,7 +121,7 @@ func startGate(ctx context.Context, b *bench) (*server, error) {
 		return nil, err
 	}
 	env := []string{"SALLYPORT_ALLOWLIST=" + file, "SALLYPORT_CONTROL_SOCKET=" + socket, "SALLYPORT_RESOLVERS=127.0.0.1"}
-	s, err := b.run(ctx, "gate", env, b.gate)
+	s, err := b.run(ctx, "gate", append(env, more...), b.gate)
 	if err != nil {
 		return nil, err
 	}

@@ -5,12 +5,15 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"sallyport/firewall"
+	"sallyport/firewall/patch"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -19,8 +22,8 @@ func (a *app) explainCommand() *cobra.Command {
 		Use:   "explain HOST[:PORT] | URL [ADDRESS]...",
 		Short: "Say which rule decides about a host",
 		Long: `Explain decides about a host as the gate does, and names the rule that decided and
-the others that bear on the host, the budgets that bind a connection to it, and what
-the other policies say. Without a port it is 443. With addresses, it says too whether
+the others that bear on the host, the budgets that bind a connection to it, which line
+would allow it where it is refused, and what the other policies say. Without a port it is 443. With addresses, it says too whether
 the gate would dial them if the host's name led there. Where the gate's settings stand
 in the environment, as they do for "make up", it tells the proxy of an entry and the
 DNS servers that would be asked.`,
@@ -86,6 +89,9 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 		a.explainAddrs(name.String(), d.JudgeAddr, addrs)
 	} else {
 		a.explainAddrs("an allowed name", firewall.JudgeAddr, addrs)
+		if err := a.explainRemedy(path, policy, patch.Host{Name: name, Ports: []uint16{port}}); err != nil {
+			return err
+		}
 	}
 	a.explainOthers(policies, policyName, name, port)
 	return nil
@@ -102,6 +108,33 @@ func (a *app) explainRoute(way wayOut, d firewall.Decision) {
 	if len(way.resolvers) > 0 {
 		a.print("  asks     %s\n", strings.Join(way.resolvers, ", "))
 	}
+}
+
+// explainRemedy prints which line would allow a host that is refused, where it
+// belongs, and what speaks against it; or why none would.
+func (a *app) explainRemedy(path string, policy *firewall.Policy, h patch.Host) error {
+	if !slices.Contains(h.Ports, 80) && !slices.Contains(h.Ports, firewall.DefaultPort) {
+		a.print("  remedy   none: the gate serves ports 80 and 443 only\n")
+		return nil
+	}
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the allowlist again: %w", err)
+	}
+	p, err := patch.Allow(src, path, policy.Name(), []patch.Host{h})
+	if err != nil {
+		return fmt.Errorf("find what would allow it: %w", err)
+	}
+	for _, left := range p.Left {
+		a.print("  remedy   none: it %s\n", left.Why)
+	}
+	for _, added := range p.Added {
+		a.print("  remedy   in %s: - %s\n", added.Place, added.Entry)
+		for _, risk := range risks(added.Host, policy) {
+			a.print("  RISK     %s\n", risk)
+		}
+	}
+	return nil
 }
 
 // explainOthers prints what the other policies say of the host.
