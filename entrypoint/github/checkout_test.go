@@ -42,6 +42,7 @@ type gitServer struct {
 	mu     sync.Mutex // guards what follows
 	denied []string   // requests with another credential, or none for acme/other
 	seen   []string   // the passwords that came
+	moved  string     // where acme/moved leads, once it has a credential
 }
 
 // serveGit makes a repository acme/app with a main of 120 commits and a branch
@@ -70,6 +71,10 @@ git clone -q --bare . "$2"; git --git-dir "$2" config http.receivepack true`
 		defer s.mu.Unlock()
 		if ok {
 			s.seen = append(s.seen, password)
+		}
+		if password == goodToken && strings.HasPrefix(r.URL.Path, "/acme/moved.git/") {
+			http.Redirect(w, r, s.moved+r.URL.RequestURI(), http.StatusFound)
+			return
 		}
 		if name != "x-access-token" || password != goodToken || !strings.HasPrefix(r.URL.Path, "/acme/app.git/") {
 			s.denied = append(s.denied, r.URL.Path)
@@ -110,7 +115,7 @@ func tryRun(t *testing.T, dir string, env []string, name string, args ...string)
 func (s *gitServer) sandboxed(t *testing.T, token string) {
 	t.Helper()
 	dir := t.TempDir()
-	files := Files(Access{Host: s.host, Owner: "acme", Repositories: []string{"app"}}, token, nil)
+	files := Files(Access{Host: s.host, Owner: "acme", Repositories: []string{"app", "moved"}}, token, nil)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +241,11 @@ func TestCheckoutFails(t *testing.T) {
 }
 
 // TestTokenStaysHome: a submodule on another host gets no credential, although
-// that host asks for one (probe G8).
+// that host asks for one, and neither does the place that a repository of the list
+// redirects to.
+//
+// probe: G8
+// oracle: the other host, which counts requests and credentials
 func TestTokenStaysHome(t *testing.T) {
 	s := serveGit(t)
 	var asked, got atomic.Int32
@@ -255,6 +264,15 @@ func TestTokenStaysHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := append(os.Environ(), "GIT_SSL_NO_VERIFY=1")
+	s.mu.Lock()
+	s.moved = other.URL
+	s.mu.Unlock()
+	if out, err := tryRun(t, dir, env, "git", "ls-remote", s.URL+"/acme/moved.git"); err == nil {
+		t.Errorf("followed to where it has no credential: %s", out)
+	}
+	if asked.Load() == 0 || got.Load() > 0 {
+		t.Errorf("after a redirect the other host was asked %d times and got %d credentials", asked.Load(), got.Load())
+	}
 	for _, url := range []string{other.URL + "/acme/app.git", s.URL + "/acme/other.git"} {
 		if out, err := tryRun(t, dir, env, "git", "submodule", "add", url, "sub"); err == nil {
 			t.Errorf("%s: added without a credential: %s", url, out)
