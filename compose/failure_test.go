@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -186,19 +185,21 @@ func wantGateExit(t *testing.T, options []string, says string) {
 	id := docker(t, append(args, "sallyport/gate:dev")...)
 	defer docker(t, "rm", "-f", id)
 	docker(t, "start", id)
-	time.Sleep(time.Second)
-	state := docker(t, "inspect", "-f", "{{.State.Running}} {{.State.ExitCode}}", id)
-	logs, err := exec.Command("docker", "logs", id).CombinedOutput()
-	if err != nil {
-		t.Fatal(err)
+	var state, logs string
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		state = docker(t, "inspect", "-f", "{{.State.Running}} {{.State.ExitCode}}", id)
+		logs = docker(t, "logs", id)
+		if strings.HasPrefix(state, "false") || strings.Contains(logs, "gate started") {
+			break
+		}
 	}
 	if says == "" {
-		if state != "true 0" {
+		if state != "true 0" || !strings.Contains(logs, "gate started") {
 			t.Errorf("control: with the good file the gate is %q:\n%s", state, logs)
 		}
 		return
 	}
-	if strings.HasPrefix(state, "true") || state == "false 0" || !strings.Contains(string(logs), says) {
+	if strings.HasPrefix(state, "true") || state == "false 0" || !strings.Contains(logs, says) {
 		t.Errorf("the gate is %q and said %q, want an exit with an error and %q", state, logs, says)
 	}
 }

@@ -117,6 +117,25 @@ E`))
 	}
 	flooded := finish(t, flooder)
 
+	judgeFlood(t, flooded, worker, stranger)
+	for _, h := range hits(t, seen) {
+		if h.Kind != "dns" && h.Name != "docs.example" || h.Kind == "dns" && !strings.HasSuffix(h.Name, "docs.example") {
+			t.Errorf("the far side saw %+v", h)
+		}
+	}
+	if now := docker(t, "inspect", "-f", "{{.State.StartedAt}}", gate); now != started {
+		t.Errorf("the gate that started at %s has started again at %s", started, now)
+	}
+	if peak, limit := peakMemory(t, gate), gateMemory(t); peak >= limit {
+		t.Errorf("the gate had %d MiB resident, want less than its limit of %d MiB", peak>>20, limit>>20)
+	}
+	t.Logf("the gate had at most %d MiB resident; of the flood got through %s", peakMemory(t, gate)>>20, strings.ReplaceAll(flooded.Output, "\n", "; "))
+	settles(t, before)
+}
+
+// judgeFlood looks at the results of the three runs.
+func judgeFlood(t *testing.T, flooded, worker, stranger api.Result) {
+	t.Helper()
 	if got := strings.Count(worker.Output, "served"); got != 40 || !worker.Success {
 		t.Errorf("beside the flood %d of 40 pairs of requests were served: %+v %q", got, worker.Error, worker.Output)
 	}
@@ -135,20 +154,6 @@ E`))
 	if !slices.ContainsFunc(flooded.Receipt.Hosts, func(h firewall.ReceiptHost) bool { return h.Reason == firewall.ReasonLimit }) {
 		t.Errorf("control: nothing of the flood was over a bound of the gate: %+v", flooded.Receipt.Hosts)
 	}
-	for _, h := range hits(t, seen) {
-		if h.Kind != "dns" && h.Name != "docs.example" || h.Kind == "dns" && !strings.HasSuffix(h.Name, "docs.example") {
-			t.Errorf("the far side saw %+v", h)
-		}
-	}
-
-	if now := docker(t, "inspect", "-f", "{{.State.StartedAt}}", gate); now != started {
-		t.Errorf("the gate that started at %s has started again at %s", started, now)
-	}
-	if peak, limit := peakMemory(t, gate), gateMemory(t); peak >= limit {
-		t.Errorf("the gate had %d MiB resident, want less than its limit of %d MiB", peak>>20, limit>>20)
-	}
-	t.Logf("the gate had at most %d MiB resident; of the flood got through %s", peakMemory(t, gate)>>20, strings.ReplaceAll(flooded.Output, "\n", "; "))
-	settles(t, before)
 }
 
 // reloads has the gate take n allowlists, each unlike the one before.

@@ -426,23 +426,6 @@ func TestMintFails(t *testing.T) {
 	}
 }
 
-// reconfigure starts the executor with further settings until the test ends.
-func reconfigure(t *testing.T, settings ...string) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "settings.yaml")
-	text := "services: {executor: {environment: {" + strings.Join(settings, ", ") + "}}}\n"
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	up := []string{"--progress", "quiet", "up", "--detach", "--no-deps", "--wait", "executor"}
-	t.Cleanup(func() {
-		st.compose(t, up...)
-		ready(t)
-	})
-	st.compose(t, append([]string{"-f", file}, up...)...)
-	ready(t)
-}
-
 // TestKeyWhereAllowed: with request, profile and service of one mind the App's key is
 // one file in memory that only the agent's user reads, and nowhere else.
 //

@@ -14,16 +14,9 @@ import (
 	"sallyport/firewall"
 )
 
-// TestRelayInTheSandboxChangesNothing asks for the same places straight and
-// through another process of the sandbox, which relays on loopback, and through
-// one that is an HTTP proxy.
-//
-// probe: P10
-// oracle: the receipt, where both ways make one row with twice the count; the far side,
-// which sees the allowed host alone
-func TestRelayInTheSandboxChangesNothing(t *testing.T) {
-	before := lastHit(t)
-	out, res := output(t, "strict", attack+`
+// relays asks for the same places straight, through processes that relay on
+// loopback, and through one that is an HTTP proxy.
+const relays = `
 import os, threading
 def pump(a, b):
     try:
@@ -71,7 +64,18 @@ for n in ("docs.example", "refused.example"):
     c = subprocess.run(["curl", "-sS", "-m", "10", "-o", "/dev/null", "-w", "%{http_code}", "-x", f"http://127.0.0.1:{ports['proxy']}", f"https://{n}/"], capture_output=True, text=True)
     print("proxied-" + n, c.stdout)
 for pid in relays: os.kill(pid, 9)
-E`)
+E`
+
+// TestRelayInTheSandboxChangesNothing asks for the same places straight and
+// through another process of the sandbox, which relays on loopback, and through
+// one that is an HTTP proxy.
+//
+// probe: P10
+// oracle: the receipt, where both ways make one row with twice the count; the far side,
+// which sees the allowed host alone
+func TestRelayInTheSandboxChangesNothing(t *testing.T) {
+	before := lastHit(t)
+	out, res := output(t, "strict", attack+relays)
 	got := lines(out)
 	for _, name := range []string{"docs.example", "refused.example", "private.example", "http-docs.example", "http-refused.example"} {
 		if straight, relayed := got["straight-"+name], got["relayed-"+name]; straight == "" || straight != relayed {
@@ -84,28 +88,29 @@ E`)
 	if got["proxied-refused.example"] != "000" || got["relayed-http-refused.example"] != "HTTP/1.1 403 Forbidden" {
 		t.Errorf("the refused host through the relays:\n%s", out)
 	}
-	for _, want := range []struct {
-		host   string
-		kind   firewall.Kind
-		reason firewall.Reason
-		count  int64
-	}{
-		{"docs.example", firewall.KindTLS, firewall.ReasonListed, 3}, // with the one through the HTTP proxy
-		{"refused.example", firewall.KindTLS, firewall.ReasonNotListed, 2},
-		{"private.example", firewall.KindTLS, firewall.ReasonAddress, 2},
-		{"docs.example", firewall.KindHTTP, firewall.ReasonListed, 2},
-		{"refused.example", firewall.KindHTTP, firewall.ReasonNotListed, 2},
-	} {
-		if !slices.ContainsFunc(res.Receipt.Hosts, func(h firewall.ReceiptHost) bool {
-			return h.Host == want.host && h.Kind == want.kind && h.Reason == want.reason && h.Count == want.count
-		}) {
-			t.Errorf("the receipt has no row %+v:\n%+v", want, res.Receipt.Hosts)
-		}
-	}
+	wantCounts(t, res.Receipt, []firewall.ReceiptHost{
+		{Host: "docs.example", Kind: firewall.KindTLS, Reason: firewall.ReasonListed, Count: 3}, // with the one through the HTTP proxy
+		{Host: "refused.example", Kind: firewall.KindTLS, Reason: firewall.ReasonNotListed, Count: 2},
+		{Host: "private.example", Kind: firewall.KindTLS, Reason: firewall.ReasonAddress, Count: 2},
+		{Host: "docs.example", Kind: firewall.KindHTTP, Reason: firewall.ReasonListed, Count: 2},
+		{Host: "refused.example", Kind: firewall.KindHTTP, Reason: firewall.ReasonNotListed, Count: 2},
+	})
 	wantRow(t, res.Receipt, "refused.example", firewall.KindDNS, firewall.ReasonNotListed)
 	for _, h := range hits(t, before) {
 		if h.Kind != "dns" && h.Name != "docs.example" {
 			t.Errorf("the far side saw %+v", h)
+		}
+	}
+}
+
+// wantCounts wants rows of that host, kind, reason and count.
+func wantCounts(t *testing.T, r firewall.Receipt, rows []firewall.ReceiptHost) {
+	t.Helper()
+	for _, want := range rows {
+		if !slices.ContainsFunc(r.Hosts, func(h firewall.ReceiptHost) bool {
+			return h.Host == want.Host && h.Kind == want.Kind && h.Reason == want.Reason && h.Count == want.Count
+		}) {
+			t.Errorf("the receipt has no row %+v:\n%+v", want, r.Hosts)
 		}
 	}
 }

@@ -3,9 +3,7 @@ package compose_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -147,6 +145,23 @@ func (s stack) compose(t *testing.T, args ...string) {
 	}
 }
 
+// reconfigure starts the executor with further settings until the test ends.
+func reconfigure(t *testing.T, settings ...string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "settings.yaml")
+	text := "services: {executor: {environment: {" + strings.Join(settings, ", ") + "}}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	up := []string{"--progress", "quiet", "up", "--detach", "--no-deps", "--wait", "executor"}
+	t.Cleanup(func() {
+		st.compose(t, up...)
+		ready(t)
+	})
+	st.compose(t, append([]string{"-f", file}, up...)...)
+	ready(t)
+}
+
 // leftovers lists what the engine holds of this stack.
 func (s stack) leftovers() string {
 	var all []string
@@ -277,40 +292,6 @@ func cancelRun(t *testing.T, id string) {
 		t.Errorf("cancel %s: %v", id, err)
 	}
 	finish(t, id)
-}
-
-// A hit is what the demo's internet noted of one arrival.
-type hit struct {
-	Seq                                int
-	Kind, Name, Detail, Auth, From, To string
-}
-
-// hits asks the far side what has arrived since the hit number after.
-func hits(t *testing.T, after int) []hit {
-	t.Helper()
-	resp, err := st.web.Get(fmt.Sprintf("http://%s.10:7299/hits?after=%d", lan, after))
-	if err != nil {
-		t.Fatalf("ask the far side: %v", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []hit
-	if err := json.Unmarshal(body, &all); err != nil {
-		t.Fatalf("the far side answers %.200s: %v", body, err)
-	}
-	return all
-}
-
-// lastHit is the number of the newest hit.
-func lastHit(t *testing.T) int {
-	all := hits(t, 0)
-	if len(all) == 0 {
-		return 0
-	}
-	return all[len(all)-1].Seq
 }
 
 // rows are the receipt's rows about a host with the verdict.

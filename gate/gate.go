@@ -168,7 +168,8 @@ type server struct {
 	reloaded  reloadCounts
 	all       *journal // the decisions of all cells
 	decisions *decisionLog
-	names     *dnsgate.Loop // of all leases
+	cells     atomic.Pointer[map[netip.Prefix]bool] // the prefixes of the leases
+	names     *dnsgate.Loop                         // of all leases
 
 	mu       sync.Mutex // guards what follows
 	stopping bool
@@ -193,6 +194,7 @@ func newServer(ctx context.Context, d *Daemon) *server {
 		leases:    make(map[string]*lease), runs: make(map[string]*runJournal),
 	}
 	s.edition.Store(&edition{Policies: d.Policies, generation: 1, since: time.Now()})
+	s.countCells()
 	own.Metrics.serving.Store(s)
 	return s
 }

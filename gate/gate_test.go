@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -21,6 +20,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/gate/control"
+	"sallyport/internal/output"
 	"sallyport/sniproxy"
 )
 
@@ -48,7 +48,7 @@ type testGate struct {
 	*control.Client
 	daemon *Daemon
 	server *server // its state
-	log    *lockedBuffer
+	log    *output.Buffer
 	stop   func() // ends it as SIGTERM does and waits
 }
 
@@ -65,7 +65,7 @@ func cellLease(n byte, run, policy string) control.Lease {
 // 10.0.0.1, cells.example into the range of the cells, and all dials to up.
 func start(t testing.TB, up string, change func(*Daemon)) *testGate {
 	t.Helper()
-	g := &testGate{log: &lockedBuffer{}}
+	g := &testGate{log: &output.Buffer{}}
 	g.daemon = &Daemon{
 		Policies: parsePolicies(t, allowlist), Resolver: testResolver(t), Version: "v0.0.0-test",
 		Log: slog.New(slog.NewJSONHandler(g.log, nil)), Decisions: g.log, ports: freePorts(t),
@@ -293,21 +293,4 @@ func count(r firewall.Receipt, kind firewall.Kind, host string, reason firewall.
 		}
 	}
 	return 0
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -99,6 +99,7 @@ func (s *server) open(id string, want control.Lease) (*lease, error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	l := s.newLease(id, want, policy, cancel)
 	s.leases[id] = l
+	s.countCells()
 	s.Log.Info("cell leased", "cell", id, "run", l.Run, "policy", policy.Name(), "digest", policy.Digest(),
 		"address", l.Address.String(), "prefix", l.Prefix.String())
 	s.serving.Go(func() { s.serve(ctx, l, sockets) })
@@ -113,7 +114,7 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 	}
 	l.policy.Store(policy)
 	l.tunnel = &sniproxy.Server{
-		Current: l.current, Page: l.page(), Prefix: l.Prefix, Record: l.record,
+		Current: l.current, Page: l.page(), Prefix: l.Prefix, Record: l.record, Flush: l.flush,
 		Meter: firewall.NewMeter(policy.Budget()), Proxy: s.Proxy, Dial: s.dial, Log: s.Log.With("cell", id),
 	}
 	return l
@@ -181,15 +182,24 @@ func (l *lease) current() *firewall.Policy {
 	return p
 }
 
-// record delivers one decision. What was decided is done already; what could not
-// be written is kept.
-func (l *lease) record(r firewall.Record) { _ = l.deliver([]firewall.Record{r}) }
+// record keeps one decision; flush comes after it.
+func (l *lease) record(r firewall.Record) { l.keep([]firewall.Record{r}) }
+
+// flush writes the lines of what was recorded. What was decided is done already;
+// what could not be written is kept.
+func (l *lease) flush() { _ = l.server.decisions.flush() }
 
 // deliver delivers decisions: to the receipt, the metrics, the file, the log and
 // the streams. It returns when they are written, or the error of that. It
 // completes the records, and keeps none of the text of their hosts, which may be
 // a part of a request.
 func (l *lease) deliver(records []firewall.Record) error {
+	l.keep(records)
+	return l.server.decisions.flush()
+}
+
+// keep is deliver without the end of it, to write the lines.
+func (l *lease) keep(records []firewall.Record) {
 	policy := l.policy.Load()
 	digest := policy.Digest()
 	for i := range records {
@@ -208,7 +218,6 @@ func (l *lease) deliver(records []firewall.Record) error {
 	s.decisions.add(records...)
 	l.journal.add(records...)
 	s.all.add(records...)
-	return s.decisions.flush()
 }
 
 // release ends the lease of a cell, waits until nothing of it runs and returns
@@ -227,6 +236,7 @@ func (s *server) release(ctx context.Context, id string) (control.Cell, error) {
 	s.mu.Lock()
 	if s.leases[id] == l {
 		delete(s.leases, id)
+		s.countCells()
 		s.leaveRun(l.Run)
 		s.Log.Info("cell released", "cell", id, "run", l.Run)
 	}
@@ -283,14 +293,40 @@ func (o outside) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr,
 	if err != nil {
 		return nil, err
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	return addrs, o.judge(addrs)
+}
+
+// Remembered is Resolve where the answer is known.
+func (o outside) Remembered(name firewall.Name) (addrs []netip.Addr, ok bool, err error) {
+	known, ok := o.inner.(sniproxy.Rememberer)
+	if !ok {
+		return nil, false, nil
+	}
+	if addrs, ok, err = known.Remembered(name); ok && err == nil {
+		err = o.judge(addrs)
+	}
+	return addrs, ok, err
+}
+
+// judge refuses the addresses of cells.
+func (o outside) judge(addrs []netip.Addr) error {
+	cells := *o.cells.Load()
 	for _, a := range addrs {
-		for _, l := range o.leases {
-			if l.Prefix.Contains(a.Unmap()) {
-				return nil, &sniproxy.RefusedAnswerError{Detail: fmt.Sprintf("%v is an address of a cell", a)}
+		for bits := minPrefixBits; bits <= maxPrefixBits; bits++ {
+			if p, err := a.Unmap().Prefix(bits); err == nil && cells[p] {
+				return &sniproxy.RefusedAnswerError{Detail: fmt.Sprintf("%v is an address of a cell", a)}
 			}
 		}
 	}
-	return addrs, nil
+	return nil
+}
+
+// countCells makes the prefixes of the leases known to tunnels, which must not
+// wait for s.mu. It is held.
+func (s *server) countCells() {
+	cells := make(map[netip.Prefix]bool, len(s.leases))
+	for _, l := range s.leases {
+		cells[l.Prefix] = true
+	}
+	s.cells.Store(&cells)
 }

@@ -52,6 +52,19 @@ func NewCache(from Lookuper, size int, least, most time.Duration) (*Cache, error
 	return &Cache{from: from, min: least, max: most, entries: entries}, nil
 }
 
+// Remembered returns every address of name if there is an answer that is kept.
+// The slice is shared: it must not be changed.
+func (c *Cache) Remembered(name firewall.Name) (addrs []netip.Addr, ok bool, err error) {
+	e, ok := c.entries.Get(name.String())
+	if !ok || !time.Now().Before(e.until) {
+		return nil, false, nil // Resolve will say so to Observe
+	}
+	if c.Observe != nil {
+		c.Observe(true)
+	}
+	return e.addrs, true, nil
+}
+
 // Resolve returns every address of name. The slice is shared: it must not be
 // changed.
 func (c *Cache) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error) {

@@ -153,6 +153,9 @@ func (s *Server) dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, e
 	if s.Dial != nil {
 		return s.Dial(ctx, addr)
 	}
+	if s.route != nil {
+		addr = s.route(addr)
+	}
 	// DialTCP would bind even without a local address, and a bound port serves
 	// one upstream at a time: all tunnels together would share 28,000 of them.
 	d := net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}

@@ -18,17 +18,21 @@ type flow struct {
 	decision firewall.Decision
 
 	upstream   netip.AddrPort
-	client, up *net.TCPConn
+	client, up *net.TCPConn        // of an exchange of HTTP
+	owner      interface{ kill() } // cuts a tunnel; not called from its loop alone
 
 	meter *firewall.ConnMeter // of the connection to upstream
 
-	cut *refusal // why a change of policy has cut it; guarded by flows.mu
+	// Guarded by flows.mu.
+	cut    *refusal // why a change of policy has cut it
+	before *flow
+	after  *flow
 }
 
 // flows are those of a Server that are under way.
 type flows struct {
-	mu   sync.Mutex // guards open, and the cut of each
-	open map[*flow]struct{}
+	mu    sync.Mutex // guards first, and what is said so of each
+	first *flow
 }
 
 // policy is the one of this moment.
@@ -48,19 +52,19 @@ func (s *Server) PolicyChanged() {
 	defer s.flows.mu.Unlock()
 	p := s.policy()
 	s.meter().SetBudget(p.Budget())
-	for f := range s.flows.open {
+	for f := s.flows.first; f != nil; f = f.after {
 		f.judge(p)
 	}
 }
 
-// begin makes f one that PolicyChanged judges. The caller calls end with it.
+// begin makes f one that PolicyChanged judges. The caller calls end with it, once.
 func (s *Server) begin(f *flow) {
 	s.flows.mu.Lock()
 	defer s.flows.mu.Unlock()
-	if s.flows.open == nil {
-		s.flows.open = make(map[*flow]struct{})
+	if f.after = s.flows.first; f.after != nil {
+		f.after.before = f
 	}
-	s.flows.open[f] = struct{}{}
+	f.before, s.flows.first = nil, f
 	if p := s.policy(); p != f.policy {
 		f.judge(p)
 	}
@@ -70,7 +74,15 @@ func (s *Server) begin(f *flow) {
 func (s *Server) end(f *flow) *refusal {
 	s.flows.mu.Lock()
 	defer s.flows.mu.Unlock()
-	delete(s.flows.open, f)
+	if f.after != nil {
+		f.after.before = f.before
+	}
+	if f.before != nil {
+		f.before.after = f.after
+	} else {
+		s.flows.first = f.after
+	}
+	f.before, f.after = nil, nil
 	return f.cut
 }
 
@@ -93,6 +105,10 @@ func (f *flow) judge(p *firewall.Policy) {
 		return
 	}
 	f.cut = &refusal{reason: firewall.ReasonPolicyChanged, detail: "cut by a reloaded allowlist: " + why}
+	if f.owner != nil {
+		f.owner.kill()
+		return
+	}
 	reset(f.client)
 	reset(f.up)
 }

@@ -6,25 +6,26 @@ import (
 	"sallyport/firewall"
 )
 
-// headPool holds the first headBytes of every head buffer, copyBuffers those
-// through which bodies are copied.
+// headPool holds head buffers with headBytes each, copyBuffers those through
+// which bodies are copied.
 var (
-	headPool    = sync.Pool{New: func() any { b := make([]byte, headBytes); return &b }}
+	headPool    = sync.Pool{New: func() any { return &headBuffer{own: make([]byte, headBytes)} }}
 	copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 )
 
 // A headBuffer holds what a client has sent before a verdict: a ClientHello or
 // a request head. It starts small and grows on account of the cell.
 type headBuffer struct {
-	server *Server
-	pooled *[]byte
+	server *Server // nil once it is freed
+	own    []byte
 	extra  int // bytes reserved
 	b      []byte
 }
 
 func newHeadBuffer(s *Server) *headBuffer {
-	p := headPool.Get().(*[]byte)
-	return &headBuffer{server: s, pooled: p, b: (*p)[:0]}
+	h := headPool.Get().(*headBuffer)
+	h.server, h.b = s, h.own[:0]
+	return h
 }
 
 // grow makes room for more bytes, to a capacity of at most limit.
@@ -43,12 +44,12 @@ func (h *headBuffer) grow(limit int) *refusal {
 	return nil
 }
 
-// free gives the memory back; b must not be used afterwards.
+// free gives the memory back; neither b nor the buffer must be used afterwards.
 func (h *headBuffer) free() {
-	if h.pooled == nil {
+	if h.server == nil {
 		return
 	}
 	h.server.release(h.extra)
-	headPool.Put(h.pooled)
-	h.pooled, h.b, h.extra = nil, nil, 0
+	h.server, h.b, h.extra = nil, nil, 0
+	headPool.Put(h)
 }

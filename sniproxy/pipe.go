@@ -68,13 +68,3 @@ func (pp *pipePool) give(p pipe) {
 	pp.mu.Unlock()
 	p.close()
 }
-
-// splice moves up to pipeBytes between a pipe and a socket without waiting.
-func splice(from, to int) (int, error) {
-	for {
-		n, err := unix.Splice(from, nil, to, nil, pipeBytes, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
-		if err != unix.EINTR {
-			return int(max(n, 0)), err
-		}
-	}
-}

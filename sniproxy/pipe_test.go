@@ -1,20 +1,18 @@
 package sniproxy
 
 import (
-	"io"
 	"net"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"sallyport/firewall"
 )
 
 // maxConnAllocs bounds what the gate allocates for one tunnel from accept to
-// record, the test's dialler and fake resolver included. It does not depend on
+// record, the fake resolver included. It does not depend on
 // the machine; raise it only for a reason.
-const maxConnAllocs = 80
+const maxConnAllocs = 40
 
 // hangUp waits for the end of an upstream's connection and closes its own.
 func hangUp(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
@@ -25,7 +23,9 @@ func TestConnectionAllocs(t *testing.T) {
 	c, hello := benchCell(t, hangUp)
 	c.end()
 	through := newCell(t, "strict", func(s *Server) { s.Record = func(firewall.Record) { over <- struct{}{} } })
+	through.mu.Lock()
 	through.origins = c.origins
+	through.mu.Unlock()
 	gate := testing.AllocsPerRun(100, func() {
 		openBench(t, through, hello).Close()
 		<-over
@@ -38,44 +38,6 @@ func TestConnectionAllocs(t *testing.T) {
 	if n := gate - direct; n > maxConnAllocs {
 		t.Errorf("%v allocations for a connection, want at most %d", n, maxConnAllocs)
 	}
-}
-
-// TestPumpAllocs holds that bytes move without any allocation.
-func TestPumpAllocs(t *testing.T) {
-	from, src := pair(t)
-	dst, to := pair(t)
-	p, err := newPump(dst, src)
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 1000)
-	if n := testing.AllocsPerRun(100, func() {
-		if _, err := from.Write(buf); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := p.next(); n != len(buf) || err != nil {
-			t.Fatal(n, err)
-		}
-		if _, err := io.ReadFull(to, buf); err != nil {
-			t.Fatal(err)
-		}
-	}); n > 0 {
-		t.Errorf("%v allocations for a piece", n)
-	}
-}
-
-// pair makes the two ends of a TCP connection.
-func pair(t *testing.T) (a, b *net.TCPConn) {
-	t.Helper()
-	ln := listen(t)
-	defer ln.Close()
-	a = dialTCP(t, ln.Addr().String())
-	far, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { far.Close() })
-	return a, far.(*net.TCPConn)
 }
 
 // TestIdleTunnelHoldsNoPipe holds that tunnels which have moved bytes and rest
@@ -92,11 +54,6 @@ func TestIdleTunnelHoldsNoPipe(t *testing.T) {
 		readN(t, up, 8)
 	}
 	eventually(t, "the pipes to be given back", func() bool { return pipeEnds(t) <= before+2*maxIdlePipes })
-	pipes.mu.Lock()
-	defer pipes.mu.Unlock()
-	if n := len(pipes.idle); n == 0 || n > maxIdlePipes {
-		t.Errorf("%d pipes in the pool", n)
-	}
 }
 
 // pipeEnds counts the descriptors of this process that are ends of pipes.
@@ -113,27 +70,4 @@ func pipeEnds(t *testing.T) (n int) {
 		}
 	}
 	return n
-}
-
-// TestPumpWithoutSplice holds that bytes pass through a buffer where there is no
-// pipe to be had, and that the tunnel then goes on.
-func TestPumpWithoutSplice(t *testing.T) {
-	from, src := pair(t)
-	dst, to := pair(t)
-	p, err := newPump(dst, src)
-	if err != nil {
-		t.Fatal(err)
-	}
-	send(t, from, []byte("hello"))
-	if n, err := p.nextBuffered(dst, src); n != 5 || err != nil {
-		t.Fatal(n, err)
-	}
-	send(t, from, []byte(" world"))
-	if n, err := p.next(); n != 6 || err != nil {
-		t.Fatal(n, err)
-	}
-	_ = to.SetReadDeadline(time.Now().Add(patience))
-	if got := string(readN(t, to, 11)); got != "hello world" {
-		t.Errorf("got %q", got)
-	}
 }

@@ -38,12 +38,15 @@ func (a alert) record() []byte {
 	return []byte{recordAlert, 3, 3, 0, 2, fatal, byte(a)}
 }
 
+// maxDrain bounds what is read and dropped of what a refused client still sends,
+// in bytes.
+const maxDrain = 256 << 10
+
 // lastWords sends msg and ends the connection so that the client can read it:
 // closing at once, with bytes of the client unread, would make the kernel send a
 // reset that overtakes msg. What the client still sends is read and dropped,
 // within bounds.
 func lastWords(c *net.TCPConn, msg []byte) {
-	const drainBytes = 256 << 10
 	_ = c.SetDeadline(time.Now().Add(lingerTime))
 	if _, err := c.Write(msg); err != nil {
 		return
@@ -53,7 +56,7 @@ func lastWords(c *net.TCPConn, msg []byte) {
 	}
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
-	for n := 0; n < drainBytes; {
+	for n := 0; n < maxDrain; {
 		m, err := c.Read(*buf)
 		if err != nil {
 			return

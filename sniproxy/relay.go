@@ -3,122 +3,193 @@ package sniproxy
 import (
 	"errors"
 	"io"
-	"net"
-	"os"
-	"sync"
-	"sync/atomic"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// A tunnel copies between two connections until both directions have ended. The
-// end of one is passed on as a half-close while the other goes on; a connection
-// that breaks breaks the other one too.
-type tunnel struct {
-	client, up *net.TCPConn
-	// took is called after each piece that was passed on, with its direction and
-	// its bytes, from two goroutines; if it returns false, the tunnel is cut. May
-	// be nil.
-	took func(up bool, n int) (ok bool)
-	// over is called when both directions have ended and both connections are
-	// closed.
-	over func()
+// turnBytes is about how many bytes of one direction are moved before other
+// tunnels have their turn.
+const turnBytes = 1 << 20
 
-	sent, received int64        // bytes passed on, for over to read
-	ended          atomic.Int32 // directions that came to their end in good order
-	gone           atomic.Int32 // directions that came to any end
-}
-
-// start starts both directions, each on a goroutine of its own. Stacks grow and
-// do not soon shrink: that of the goroutine which has read, judged and dialled
-// would be several times what a direction needs, for hours, so it is left to end.
-func (t *tunnel) start(wg *sync.WaitGroup) {
-	wg.Go(t.upward)
-	wg.Go(t.downward)
-}
-
-func (t *tunnel) upward() {
-	t.sent = t.copy(t.up, t.client)
-	t.leave()
-}
-
-func (t *tunnel) downward() {
-	t.received = t.copy(t.client, t.up)
-	t.leave()
-}
-
-// leave calls over from the direction that ends last.
-func (t *tunnel) leave() {
-	if t.gone.Add(1) == 2 {
-		t.over()
-	}
-}
-
-// errCut ends a direction in which took has refused to go on.
+// errCut ends a tunnel that is over budget.
 var errCut = errors.New("cut")
 
-// copy is one direction.
-func (t *tunnel) copy(dst, src *net.TCPConn) int64 {
-	n, err := t.move(dst, src)
+// relay passes on what has come, in both directions, until both have ended. The
+// end of one is passed on as a half-close while the other goes on; a connection
+// that breaks breaks the other one too, also when it has no more to say: else a
+// client that closed both ways would keep a tunnel to a silent upstream.
+func (t *tunnel) relay(s *socket) {
+	if t.doomed.Load() {
+		t.cut()
+		return
+	}
+	if s.broken && s.eof && faultNow(s.fd) != nil {
+		t.cut()
+		return
+	}
+	more, err := t.pass(&t.client, &t.up)
 	if err == nil {
-		err = dst.CloseWrite()
+		var moreDown bool
+		moreDown, err = t.pass(&t.up, &t.client)
+		more = more || moreDown
 	}
 	switch {
 	case err != nil:
-		reset(t.client)
-		reset(t.up)
-	case t.ended.Add(1) == 2:
-		t.client.Close()
-		t.up.Close()
-	case awaitFault(src):
-		reset(t.client)
-		reset(t.up)
+		t.overdrawn = err == errCut
+		t.cut()
+	case t.client.passed && t.up.passed:
+		t.client.close(false)
+		t.up.close(false)
+		t.end()
+	case more && !t.queued:
+		t.queued = true
+		t.loop.again = append(t.loop.again, t)
 	}
-	return n
 }
 
-// move passes on what comes from src until its end: in the kernel, or through a
-// buffer where that cannot be.
-func (t *tunnel) move(dst, src *net.TCPConn) (total int64, err error) {
-	p, err := newPump(dst, src)
-	if err != nil {
-		return 0, err
-	}
-	for {
-		n, err := p.next()
-		if err == errNoSplice {
-			n, err = p.nextBuffered(dst, src)
-		}
-		total += int64(n)
-		if n > 0 && t.took != nil && !t.took(src == t.client, n) {
-			p.drop()
-			return total, errCut
+// pass moves bytes from src to dst until there are no more, dst takes no more or
+// it was a turn's worth, and then more is true.
+func (t *tunnel) pass(src, dst *socket) (more bool, err error) {
+	for begin := src.taken; ; {
+		if src.waiting() > 0 {
+			if dst.full {
+				return false, nil
+			}
+			if err := src.drainTo(dst); err != nil || src.waiting() > 0 {
+				return false, err
+			}
 		}
 		switch {
-		case err == io.EOF:
-			return total, nil
-		case err != nil:
-			return total, err
+		case src.passed:
+			return false, nil
+		case src.eof:
+			src.passed = true
+			if src.drop(); dst.passed {
+				return false, nil // both will be closed
+			}
+			return false, shutdownNow(dst.fd)
+		case !src.readable:
+			src.drop() // an empty pipe
+			return false, nil
+		case src.taken-begin >= turnBytes:
+			return true, nil
+		}
+		if err := t.fill(src, dst); err != nil {
+			return false, err
 		}
 	}
 }
 
-// awaitFault waits on a connection that has no more to read. It returns true
-// once the kernel finds the connection broken, by a reset or because keep-alive
-// went unanswered, and false when it is closed or its deadline passes. Without
-// it, a client that closed both ways would keep a tunnel to a silent upstream.
-func awaitFault(c *net.TCPConn) bool {
-	raw, err := c.SyscallConn()
+// fill reads one piece from src. Short ones are passed on from the loop's buffer
+// at once; where they come in bulk, they stay in the kernel.
+func (t *tunnel) fill(src, dst *socket) error {
+	if src.bulk {
+		if err := t.splice(src); err != errNoSplice {
+			return err
+		}
+	}
+	n, err := readNow(src.fd, t.loop.buf[:])
 	if err != nil {
-		return false
+		return src.stopped(err)
 	}
-	broken := false
-	err = raw.Read(func(fd uintptr) bool {
-		soerr, err := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR)
-		broken = err != nil || soerr != 0
-		return broken
-	})
-	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
-		return true
+	// Fewer bytes than there is room for are all that there were.
+	switch {
+	case n == shortBytes:
+		src.bulk = true
+	case !src.wary:
+		src.readable = false
 	}
-	return broken
+	if !t.take(src, n) {
+		return errCut
+	}
+	m := 0
+	if !dst.full {
+		if m, err = writeNow(dst.fd, t.loop.buf[:n]); err != nil && err != unix.EAGAIN {
+			return err
+		}
+	}
+	if m < n {
+		src.rest = append([]byte(nil), t.loop.buf[m:n]...)
+		return dst.awaitRoom()
+	}
+	return nil
+}
+
+// errNoSplice says that there was no pipe to be had, or that the source does not
+// splice. Nothing has moved.
+var errNoSplice = errors.New("cannot splice")
+
+// splice is fill by way of a pipe, which is held only while there are bytes to
+// move: most of the time most tunnels are silent.
+func (t *tunnel) splice(src *socket) error {
+	if !src.held {
+		p, err := pipes.take()
+		if err != nil {
+			return errNoSplice
+		}
+		src.pipe, src.held = p, true
+	}
+	n, err := spliceNow(src.fd, src.pipe.w)
+	switch {
+	case err == syscall.EINVAL || err == syscall.ENOSYS:
+		return errNoSplice
+	case err != nil:
+		return src.stopped(err)
+	case n == 0:
+		return src.stopped(io.EOF)
+	}
+	src.piped = n
+	src.bulk = n >= shortBytes
+	if !t.take(src, n) {
+		return errCut
+	}
+	return nil
+}
+
+// stopped says what a read without bytes means.
+func (s *socket) stopped(err error) error {
+	switch err {
+	case unix.EAGAIN:
+		s.readable = false
+	case io.EOF:
+		s.eof, s.readable = true, false
+		if s.broken { // by then its end was there already
+			return faultNow(s.fd)
+		}
+	default:
+		return err
+	}
+	return nil
+}
+
+// take counts n bytes that were read from src, unless they are over budget: then
+// they are counted all the same and must not be passed on.
+func (t *tunnel) take(src *socket, n int) (ok bool) {
+	src.taken += int64(n)
+	return t.meter.Took(src == &t.client, n)
+}
+
+// drainTo passes on what waits, as far as dst takes it.
+func (s *socket) drainTo(dst *socket) error {
+	for s.waiting() > 0 {
+		n, err := 0, error(nil)
+		if s.piped > 0 {
+			n, err = spliceNow(s.pipe.r, dst.fd)
+			s.piped -= n
+		} else {
+			n, err = writeNow(dst.fd, s.rest)
+			s.rest = s.rest[n:]
+		}
+		switch {
+		case err == unix.EAGAIN:
+			return dst.awaitRoom()
+		case err != nil:
+			return err
+		case n == 0:
+			return io.ErrUnexpectedEOF
+		}
+	}
+	s.rest = nil
+	return nil
 }

@@ -41,7 +41,7 @@ func TestTunnelToItself(t *testing.T) {
 	own := []string{"1.2.3.4/24", "1.2.3.5/24", "2606:4700::1234/64"} // the second is reached from the first
 	ownNetwork(t, own)
 	k := newCanaryAt(t, ":443")
-	c := newCell(t, "open", func(s *Server) { s.Dial = nil })
+	c := newCell(t, "open", func(s *Server) { s.route = nil })
 	raw := record(message(sni("own.example")))
 	for i, addr := range own {
 		c.resolver.set("own.example", netip.MustParsePrefix(addr).Addr().String())
@@ -58,7 +58,7 @@ func TestTunnelToItself(t *testing.T) {
 	if n := k.count.Load(); n != 0 {
 		t.Errorf("the gate's own listener was reached %d times", n)
 	}
-	admitted := newCell(t, "strict", func(s *Server) { s.Dial = nil })
+	admitted := newCell(t, "strict", func(s *Server) { s.route = nil })
 	hello := record(message(sni("site.example")))
 	send(t, dialTCP(t, admitted.tls), hello)
 	if got := readN(t, k.next(t), len(hello)); !bytes.Equal(got, hello) {

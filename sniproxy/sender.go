@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"net"
 	"net/http/httputil"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"sallyport/firewall"
@@ -177,4 +179,24 @@ func readTrailer(br *bufio.Reader) error {
 		size += len(line)
 	}
 	return errors.New("too long a trailer")
+}
+
+// awaitFault waits on a connection that has no more to read. It returns true
+// once the kernel finds the connection broken, by a reset or because keep-alive
+// went unanswered, and false when it is closed or its deadline passes.
+func awaitFault(c *net.TCPConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	broken := false
+	err = raw.Read(func(fd uintptr) bool {
+		soerr, err := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR)
+		broken = err != nil || soerr != 0
+		return broken
+	})
+	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return true
+	}
+	return broken
 }

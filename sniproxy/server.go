@@ -94,6 +94,9 @@ type Server struct {
 	// tunnel or request comes when it ends, and all come before Serve returns.
 	// Required.
 	Record func(firewall.Record)
+	// Flush, if not nil, is called after Record, once for several calls of it where
+	// many connections end at the same time; records are delivered when it returns.
+	Flush func()
 	// Log gets faults of the gate, never decisions; if nil, nothing is logged.
 	Log *slog.Logger
 	// HelloTimeout is how long a client may take from its connection to the end
@@ -107,6 +110,9 @@ type Server struct {
 
 	metered sync.Once // fills in Meter; see meter
 
+	// Tests have every dial go elsewhere, at the last moment; nil if not.
+	route func(netip.AddrPort) netip.AddrPort
+
 	open atomic.Int64 // connections now
 	held atomic.Int64 // bytes that hellos and heads hold now; see reserve
 
@@ -114,22 +120,10 @@ type Server struct {
 	own   ownAddresses
 }
 
-// ServeTLS tunnels the connections that ln accepts to port 443 of the host that
-// each ClientHello names. When ctx ends it closes ln, cuts every connection,
-// waits for all that it started and returns nil; an error means that the
-// listener failed.
-func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
-	return s.serve(ctx, ln, &service{Server: s, kind: firewall.KindTLS, port: portTLS, handle: serveTLS})
-}
-
 // ServeHTTP1 forwards the HTTP/1.1 requests of the connections that ln accepts
 // to port 80 of the host that each request names. It ends as ServeTLS does.
 func (s *Server) ServeHTTP1(ctx context.Context, ln net.Listener) error {
-	return s.serve(ctx, ln, &service{Server: s, kind: firewall.KindHTTP, port: portHTTP,
-		handle: func(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) *tunnel {
-			serveHTTP(v, ctx, client, rec)
-			return nil
-		}})
+	return s.serve(ctx, ln, &service{Server: s, kind: firewall.KindHTTP, port: portHTTP})
 }
 
 // A service is one of the two at work: its kind of connection and those that
@@ -138,11 +132,15 @@ type service struct {
 	*Server
 	kind firewall.Kind
 	port uint16
-	// handle serves a connection until its end, or until it returns a tunnel that
-	// is yet to be started.
-	handle func(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) *tunnel
 
-	mu    sync.Mutex // guards what follows
+	// Of the one for TLS; tunnels is its loop's.
+	ctx      context.Context
+	loop     *loop
+	tunnels  tunnels
+	admitted sync.WaitGroup // connections, until they are recorded and gone
+
+	mu sync.Mutex // guards what follows
+	// Of the one for HTTP.
 	conns map[*net.TCPConn]struct{}
 	ended bool
 	// turned are the tallies of connections that were not let in, by the detail of
@@ -152,11 +150,11 @@ type service struct {
 
 func (s *Server) serve(parent context.Context, ln net.Listener, v *service) error {
 	defer ln.Close()
-	if s.Resolver == nil || s.Record == nil {
-		return errors.New("sniproxy: a server needs a resolver and a recorder")
+	if err := s.check(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(parent)
-	v.conns, v.turned = make(map[*net.TCPConn]struct{}), make(map[string]*firewall.Tally)
+	v.conns = make(map[*net.TCPConn]struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		<-ctx.Done()
@@ -171,6 +169,14 @@ func (s *Server) serve(parent context.Context, ln net.Listener, v *service) erro
 		return nil
 	}
 	return err
+}
+
+// check refuses to serve without what is required.
+func (s *Server) check() error {
+	if s.Resolver == nil || s.Record == nil {
+		return errors.New("sniproxy: a server needs a resolver and a recorder")
+	}
+	return nil
 }
 
 // accept admits connections until the listener fails for good.
@@ -219,27 +225,20 @@ func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitG
 	}
 	v.track(client)
 	wg.Go(func() {
-		if t := v.guarded(ctx, client, rec); t != nil {
-			over := t.over
-			t.over = func() {
-				over()
-				v.forget(client)
-			}
-			t.start(wg)
-			return
-		}
+		v.guarded(ctx, client, rec)
 		v.forget(client)
 	})
 }
 
-// guarded is handle. What one cell sends must not end the gate of all the others.
-func (v *service) guarded(ctx context.Context, client *net.TCPConn, rec firewall.Record) *tunnel {
+// guarded is serveHTTP. What one cell sends must not end the gate of all the
+// others.
+func (v *service) guarded(ctx context.Context, client *net.TCPConn, rec firewall.Record) {
 	defer func() {
 		if p := recover(); p != nil {
 			v.warn("a connection's handler panicked", fmt.Errorf("%v\n%s", p, debug.Stack()))
 		}
 	}()
-	return v.handle(v, ctx, client, rec)
+	serveHTTP(v, ctx, client, rec)
 }
 
 // forget counts out a connection that is done with.
@@ -286,11 +285,23 @@ func reset(c *net.TCPConn) {
 
 // finish completes a record and delivers it; r is nil where nothing was refused.
 func (v *service) finish(rec *firewall.Record, r *refusal) {
+	v.note(rec, r)
+	v.flush()
+}
+
+// note is finish for callers that flush themselves.
+func (v *service) note(rec *firewall.Record, r *refusal) {
 	if r != nil {
 		rec.Verdict, rec.Reason, rec.Detail = firewall.Deny, r.reason, r.detail
 	}
 	rec.DurationMS = time.Since(rec.Time).Milliseconds()
 	v.Record(*rec)
+}
+
+func (v *service) flush() {
+	if v.Flush != nil {
+		v.Flush()
+	}
 }
 
 // judged notes in a record what the policy said.

@@ -18,7 +18,13 @@ func (v *service) turnAway(r *refusal, client netip.AddrPort) {
 				return r.detail
 			}
 			return fmt.Sprintf("%s: %d connections", r.detail, n)
-		}, v.Record)
+		}, func(rec firewall.Record) {
+			v.Record(rec)
+			v.flush()
+		})
+		if v.turned == nil {
+			v.turned = make(map[string]*firewall.Tally)
+		}
 		v.turned[r.detail] = t
 	}
 	v.mu.Unlock()

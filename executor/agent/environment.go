@@ -48,6 +48,10 @@ func environment(in Input, extra map[string]string) []string {
 		"GITHUB_APP_PRIVATE_KEY_PATH": "",
 		// Without it npm asks its registry for a newer npm now and then.
 		"npm_config_update_notifier": "false",
+		// A refused name stays refused: npm would try it again for 70 s, pip for 8.
+		"npm_config_fetch_retry_mintimeout": "500", // ms
+		"npm_config_fetch_retry_maxtimeout": "2000",
+		"PIP_RETRIES":                       "1",
 	}
 	for _, name := range ProviderKeys() {
 		if v := in.Keys[name]; v != "" {
