@@ -9,8 +9,8 @@ import (
 
 // A hit is what the demo's internet noted of one arrival.
 type hit struct {
-	Seq                          int
-	Kind, Name, Detail, From, To string
+	Seq                                int
+	Kind, Name, Detail, Auth, From, To string
 }
 
 // hits asks the far side what has arrived since the hit number after.

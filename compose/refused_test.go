@@ -37,7 +37,12 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 		"unknown agent":      {with(func(r *api.Request) { r.Config.Agent = "clippy" }), api.CodeInvalidRequest, "clippy"},
 		"unoffered backend":  {with(func(r *api.Request) { r.Config.Sandbox = "none" }), api.CodeCapability, "none"},
 		"unoffered services": {with(func(r *api.Request) { r.Config.Services = json.RawMessage(`["db"]`) }), api.CodeCapability, "services"},
-		"github access":      {with(func(r *api.Request) { r.Opts.GithubAccess = json.RawMessage(`{"owner":"o"}`) }), api.CodeCapability, "githubAccess"},
+		"unknown profile": {with(func(r *api.Request) {
+			r.Opts.GithubAccess = &api.GithubAccess{Owner: "acme", Repo: "app", Profile: "admin"}
+		}), api.CodeInvalidRequest, "repo-write"},
+		"the App's key": {with(func(r *api.Request) {
+			r.Opts.GithubAccess = &api.GithubAccess{Owner: "acme", Repo: "app", Profile: "repo-write", AllowMcpAppAuth: true}
+		}), api.CodeCapability, "private key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var problem *api.Problem

@@ -99,7 +99,7 @@ func newStack(work string) (stack, error) {
 		"SALLYPORT_DEMO_STACK="+stackName, "SALLYPORT_DEMO_PORT="+stackPort, "SALLYPORT_DEMO_ALLOWLIST="+own,
 		"SALLYPORT_DEMO_LAN="+lan, "SALLYPORT_DEMO_WAN="+wan,
 		"SALLYPORT_DEMO_STATE="+s.state, "SALLYPORT_DEMO_ROOT="+s.root,
-		"SALLYPORT_MAX_RUNS=4", "SALLYPORT_OUTPUT_BYTES=8MiB", "SALLYPORT_WORKSPACE_BYTES=64MiB")
+		"SALLYPORT_MAX_RUNS=20", "SALLYPORT_OUTPUT_BYTES=8MiB", "SALLYPORT_WORKSPACE_BYTES=64MiB")
 	return s, nil
 }
 
@@ -143,6 +143,23 @@ func (s stack) compose(t *testing.T, args ...string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("compose %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
+}
+
+// reconfigure starts the executor with further settings until the test ends.
+func reconfigure(t *testing.T, settings ...string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "settings.yaml")
+	text := "services: {executor: {environment: {" + strings.Join(settings, ", ") + "}}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	up := []string{"--progress", "quiet", "up", "--detach", "--no-deps", "--wait", "executor"}
+	t.Cleanup(func() {
+		st.compose(t, up...)
+		ready(t)
+	})
+	st.compose(t, append([]string{"-f", file}, up...)...)
+	ready(t)
 }
 
 // leftovers lists what the engine holds of this stack.

@@ -1,8 +1,6 @@
 package compose_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -90,15 +88,5 @@ func useClientsImage(t *testing.T) {
 	if out, err := st.script("scripts/images", "clients"); err != nil {
 		t.Fatalf("build the image: %v\n%s", err, out)
 	}
-	file := filepath.Join(st.work, "clients.yaml")
-	if err := os.WriteFile(file, []byte("services: {executor: {environment: {SALLYPORT_AGENT_IMAGE: 'sallyport/clients:dev'}}}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	up := []string{"--progress", "quiet", "up", "--detach", "--no-deps", "--wait", "executor"}
-	t.Cleanup(func() {
-		st.compose(t, up...)
-		ready(t)
-	})
-	st.compose(t, append([]string{"-f", file}, up...)...)
-	ready(t)
+	reconfigure(t, `SALLYPORT_AGENT_IMAGE: 'sallyport/clients:dev'`)
 }

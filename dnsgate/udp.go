@@ -22,7 +22,9 @@ type socket struct {
 	// waits for these answers goes on while the next are made, until so many
 	// wait that nobody is idle.
 	most int
-	// together says that the kernel cuts several replies out of one.
+	// together says that the kernel cuts several replies out of one, at the client's
+	// socket. A client with a network stack of its own, which reads packets off the
+	// interface (gVisor), would get them uncut: such a backend must clear this.
 	together bool
 }
 

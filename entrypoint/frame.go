@@ -15,6 +15,8 @@ const (
 	chunkSize = 64 << 10
 	// exitSize bounds an exit frame, with its list of left-out artifacts.
 	exitSize = 1 << 20
+	// updateSize bounds an update frame.
+	updateSize = 256 << 10
 	// noteSize bounds the other JSON frames.
 	noteSize = 4 << 10
 )
@@ -35,7 +37,9 @@ func (t FrameType) cap() (int, bool) {
 		return chunkSize, true
 	case FrameExit:
 		return exitSize, true
-	case FrameReady, FrameSignal, FrameStarted:
+	case FrameUpdate:
+		return updateSize, true
+	case FrameReady, FrameSignal, FrameStarted, FrameUpdated:
 		return noteSize, true
 	case FrameWindow:
 		return 4, true

@@ -79,6 +79,11 @@ func (j *job) prepare() (dir int, err error) {
 			return -1, err
 		}
 	}
+	for _, name := range j.spec.Shims {
+		if err := placeShim(name); err != nil {
+			return -1, err
+		}
+	}
 	if len(j.spec.ExtraCA) > 0 {
 		if err := writeBundle(j.spec.ExtraCA); err != nil {
 			return -1, err

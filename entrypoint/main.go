@@ -22,11 +22,14 @@ func Main(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("take over the process: %w", err)
 	}
-	p := &pid1{procs: procs, out: NewWriter(stdout), broken: make(chan error, 1)}
+	p := &pid1{procs: procs, out: NewWriter(stdout), broken: make(chan error, 1), updates: make(chan Update, maxUpdates)}
 	ready := Ready{Version: ProtocolVersion, PID: os.Getpid(), UID: os.Getuid()}
 	if err := p.out.WriteJSON(FrameReady, ready); err != nil {
 		return fmt.Errorf("say ready: %w", err)
 	}
+	uctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go p.runUpdates(uctx)
 	ended := make(chan error, 1)
 	go func() { ended <- p.dispatch(NewReader(stdin)) }()
 	select {
@@ -43,7 +46,9 @@ type pid1 struct {
 	procs  *processes
 	out    *Writer
 	broken chan error // why Main must end
-	jobs   sync.WaitGroup
+	// updates are those that runUpdates has not taken yet.
+	updates chan Update
+	jobs    sync.WaitGroup
 
 	mu  sync.Mutex // guards job
 	job *job       // nil when none runs
@@ -125,6 +130,8 @@ func (p *pid1) take(f Frame) error {
 			j.signal(s.Name)
 		}
 		return nil
+	case FrameUpdate:
+		return p.queueUpdate(f.Payload)
 	}
 	return fmt.Errorf("unexpected frame of type %d", f.Type)
 }

@@ -56,6 +56,7 @@ func (s *Session) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy, s.live = false, false
+	s.updates.abandon(errJobOver)
 	for { // a signal that was not sent yet must not hit the next job
 		select {
 		case <-s.signals:
@@ -86,7 +87,7 @@ func (s *Session) run(ctx context.Context, job Job, payload []byte, stdin io.Rea
 		}
 	}()
 
-	v := &view{job: job, h: h, pump: p}
+	v := &view{job: job, h: h, pump: p, updates: &s.updates}
 	for !v.done {
 		f, err := s.receive(ctx)
 		if err != nil {
@@ -109,6 +110,8 @@ type view struct {
 	job  Job
 	h    Handlers
 	pump *pump
+	// updates outlive the job: the answer to one may come during the next.
+	updates *updates
 
 	started   bool
 	artifacts int64 // bytes of the tar stream so far
@@ -136,6 +139,8 @@ func (v *view) take(f Frame) error {
 		return v.takeArtifact(f.Payload)
 	case FrameExit:
 		return v.takeExit(f.Payload)
+	case FrameUpdated:
+		return v.updates.take(f.Payload)
 	}
 	return fmt.Errorf("unexpected frame of type %d during a job", f.Type)
 }

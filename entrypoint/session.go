@@ -25,6 +25,8 @@ type Session struct {
 	closing chan struct{} // closed by shut
 	ended   chan struct{} // closed when the reading goroutine is done
 
+	updates updates
+
 	mu   sync.Mutex // guards what follows
 	err  error      // why the session is over
 	busy bool       // a job runs

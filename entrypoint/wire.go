@@ -21,6 +21,10 @@ const (
 	// last one. At most StdinWindow bytes may be under way, so that a process that
 	// never reads does not keep a signal from arriving.
 	FrameWindow FrameType = 10
+	// FrameUpdate, to the sandbox: JSON Update; replaces files while a job runs.
+	FrameUpdate FrameType = 11
+	// FrameUpdated, to the executor: JSON Updated, one for each update, in order.
+	FrameUpdated FrameType = 12
 )
 
 // StdinWindow is the cap on bytes of standard input that the job's process has
@@ -51,6 +55,9 @@ type Job struct {
 	Dir string   `json:"dir"`
 	// Files are written before the process starts.
 	Files []File `json:"files,omitempty"`
+	// Shims are names that PID 1 puts into ShimDir before the process starts, each a
+	// link to its own program, which does what the name it is called by says.
+	Shims []string `json:"shims,omitempty"`
 	// ExtraCA holds PEM certificates that are trusted beside the system's: PID 1
 	// writes system bundle plus these to CABundlePath.
 	ExtraCA []byte `json:"extraCA,omitempty"`
@@ -75,6 +82,17 @@ type File struct {
 	Path    string `json:"path"` // absolute
 	Mode    uint32 `json:"mode"` // permission bits; 0 means 0600
 	Content []byte `json:"content"`
+}
+
+// Update asks PID 1 to write files while the job's process runs, each in one
+// step, such as a fresh token in place of one that is about to expire.
+type Update struct {
+	Files []File `json:"files"`
+}
+
+// Updated says what came of an Update.
+type Updated struct {
+	Error string `json:"error,omitempty"` // why a file was not written
 }
 
 // Started says that the job's process runs.
@@ -112,4 +130,6 @@ type Skipped struct {
 const (
 	// CABundlePath is where the CA bundle of a job with ExtraCA is written.
 	CABundlePath = "/run/sallyport/ca.crt"
+	// ShimDir is where a job's Shims are.
+	ShimDir = "/run/sallyport/bin"
 )

@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -19,6 +20,9 @@ import (
 	"sallyport/entrypoint"
 	"sallyport/executor/backend"
 )
+
+// runDir is a directory that a container has to itself.
+const runDir = "/run/sallyport"
 
 // A processBackend starts the real entrypoint as a process of this machine. What
 // the container would give it, the workspace's place and the home, is put right
@@ -84,6 +88,9 @@ func (b *processBackend) relay(r *io.PipeReader, in io.WriteCloser, workspace, h
 		if err == nil && f.Type == entrypoint.FrameJob {
 			f.Payload, err = b.settle(f.Payload, workspace, home)
 		}
+		if err == nil && f.Type == entrypoint.FrameUpdate {
+			f.Payload = bytes.ReplaceAll(f.Payload, []byte(runDir), []byte(home+runDir))
+		}
 		if err == nil {
 			err = out.Write(f.Type, f.Payload)
 		}
@@ -108,9 +115,14 @@ func (b *processBackend) settle(payload []byte, workspace, home string) ([]byte,
 		if rest, ok := strings.CutPrefix(path, backend.HomeDir); ok {
 			return filepath.Join(home, rest)
 		}
+		path = strings.ReplaceAll(path, runDir, home+runDir)
 		return strings.Replace(path, backend.WorkspaceDir, workspace, 1)
 	}
-	job.Dir, job.ExtraCA = place(job.Dir), nil
+	if job.Argv[0] == "/sallyport/entrypoint" {
+		job.Argv = []string{os.Args[0]}
+		job.Env = append(job.Env, roleVariable+"=checkout", "GIT_ALLOW_PROTOCOL=none") // it must reach nobody
+	}
+	job.Dir, job.ExtraCA, job.Shims = place(job.Dir), nil, nil
 	for i := range job.Files {
 		job.Files[i].Path = place(job.Files[i].Path)
 	}

@@ -23,6 +23,7 @@ import (
 	"sallyport/executor/redact"
 	"sallyport/executor/run"
 	"sallyport/executor/store"
+	"sallyport/executor/tokens"
 	"sallyport/gate/control"
 )
 
@@ -67,9 +68,22 @@ type Config struct {
 	MaxRuns int // at once
 	Queue   int // waiting beside those
 	Limits  run.Limits
+	// GitHub gives runs access to GitHub. If nil, requests for it are refused.
+	GitHub *GitHub
 	// Keep is how many finished executions are kept, KeepFor how long.
 	Keep    int
 	KeepFor time.Duration
+}
+
+// GitHub is an executor's access to GitHub, which Service.GitHub says who may ask for.
+type GitHub struct {
+	Issuer tokens.Issuer
+	// APIURL is the base of the REST API, such as https://api.github.com/.
+	APIURL string
+	// Source is what receipts say of the tokens: api.SourceApp or api.SourceStatic.
+	Source string
+	// Key reads the App's private key; nil unless Service.GitHub allows it to a run.
+	Key func() ([]byte, error)
 }
 
 // An Executor runs agents. It is safe for concurrent use.
@@ -119,11 +133,15 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	runner := newRunner(cfg)
+	if err := cfg.openTokens(runner); err != nil {
+		return nil, errors.Join(err, st.Close(), lock.Close())
+	}
 	e := &Executor{
 		cfg:    cfg,
 		lock:   lock,
 		store:  st,
-		runner: newRunner(cfg),
+		runner: runner,
 		slots:  make(chan struct{}, cfg.MaxRuns),
 		active: map[string]*activeRun{},
 		keys:   map[string]store.Meta{},
@@ -140,6 +158,9 @@ func New(cfg Config) (*Executor, error) {
 	}
 	e.tasks.Go(e.proof.first)
 	e.tasks.Go(e.sweepNowAndThen)
+	if runner.GitHub != nil {
+		e.tasks.Go(func() { runner.GitHub.Tokens.Run(e.background) })
+	}
 	return e, nil
 }
 
@@ -159,6 +180,12 @@ func (c *Config) check() error {
 		return fmt.Errorf("%d runs at once and %d waiting make no sense", c.MaxRuns, c.Queue)
 	case c.Limits.OutputBytes <= 0 || c.Limits.WorkspaceBytes <= 0 || c.Limits.WorkspaceFiles <= 0:
 		return errors.New("limits of output and workspace are required")
+	case (c.GitHub == nil) != (c.Service.GitHub == nil):
+		return errors.New("access to GitHub takes both GitHub and Service.GitHub")
+	case c.GitHub != nil && (c.GitHub.Issuer == nil || c.GitHub.APIURL == "" || c.GitHub.Source == ""):
+		return errors.New("access to GitHub takes an issuer, the API's address and a source")
+	case c.GitHub != nil && c.Service.GitHub.AllowKey != (c.GitHub.Key != nil):
+		return errors.New("the App's private key must be readable exactly where a run may have it")
 	case c.Keep <= 0 || c.KeepFor <= 0:
 		return errors.New("how many executions are kept, and how long, is required")
 	case c.Backend == nil || c.Cells == nil || c.Gate == nil || c.Boundary == nil || c.Engine == nil || c.Log == nil:
@@ -186,6 +213,27 @@ func newRunner(cfg Config) *run.Runner {
 	}
 }
 
+// openTokens gives the runner what a run's access to GitHub takes.
+func (c *Config) openTokens(r *run.Runner) error {
+	if c.GitHub == nil {
+		return nil
+	}
+	keeper, err := tokens.Open(filepath.Join(c.State, tokensDir), c.GitHub.Issuer, c.Log)
+	if err != nil {
+		return err
+	}
+	r.GitHub = &run.GitHub{Tokens: keeper, APIURL: c.GitHub.APIURL, Source: c.GitHub.Source, Key: c.GitHub.Key}
+	return nil
+}
+
+// closeTokens is called once nothing runs any more.
+func (e *Executor) closeTokens() error {
+	if e.runner.GitHub == nil {
+		return nil
+	}
+	return e.runner.GitHub.Tokens.Close()
+}
+
 // Shutdown refuses new runs, cancels those under way and waits for them to be
 // taken down, at most until ctx ends.
 func (e *Executor) Shutdown(ctx context.Context) error {
@@ -203,7 +251,7 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		return errors.Join(e.store.Close(), e.lock.Close())
+		return errors.Join(e.closeTokens(), e.store.Close(), e.lock.Close())
 	case <-ctx.Done():
 		return fmt.Errorf("runs were still under way: %w", context.Cause(ctx))
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sallyport/entrypoint"
+	"sallyport/entrypoint/github"
 )
 
 // play makes this process what a test needs inside or in place of a sandbox.
@@ -35,6 +36,8 @@ func play(role string) error {
 		return err
 	case "resolver":
 		return lookUp()
+	case "checkout":
+		return github.Checkout(context.Background(), os.Stdin)
 	}
 	return fmt.Errorf("no role %q", role)
 }

@@ -19,7 +19,8 @@ const (
 	executionsDir = "executions"
 	workspacesDir = "workspaces"
 	sessionsDir   = "sessions"
-	cellsDir      = "cells" // the backend's
+	cellsDir      = "cells"  // the backend's
+	tokensDir     = "tokens" // of GitHub, of runs under way
 	lockFile      = "lock"
 )
 
@@ -79,7 +80,7 @@ func (c *Config) keepPrivate() error {
 	}
 	c.Service.Sessions = filepath.Join(state, sessionsDir)
 	c.Service.Private = nil
-	for _, name := range []string{executionsDir, workspacesDir, sessionsDir, cellsDir, tokenFile, lockFile} {
+	for _, name := range []string{executionsDir, workspacesDir, sessionsDir, cellsDir, tokensDir, tokenFile, lockFile} {
 		c.Service.Private = append(c.Service.Private, filepath.Join(state, name))
 	}
 	return nil

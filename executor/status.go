@@ -16,6 +16,20 @@ func (e *Executor) getHealth(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, api.Health{Status: "ok", Version: e.cfg.Version})
 }
 
+// github is what requests may ask of GitHub, nil for nothing.
+func (e *Executor) github() *api.GithubCapability {
+	g := e.cfg.GitHub
+	if g == nil {
+		return nil
+	}
+	return &api.GithubCapability{
+		Profiles: e.cfg.Service.GitHub.Profiles.Names(),
+		Host:     g.Issuer.Hosts().Git,
+		Source:   g.Source,
+		AppKey:   e.cfg.Service.GitHub.AllowKey,
+	}
+}
+
 // getReadiness says whether a run could start now, and if not, why.
 func (e *Executor) getReadiness(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
@@ -91,6 +105,7 @@ func (e *Executor) getCapabilities(w http.ResponseWriter, _ *http.Request) {
 	}
 	s := &e.cfg.Service
 	c := api.Capabilities{
+		Github:             e.github(),
 		Version:            e.cfg.Version,
 		Agents:             s.AgentNames(),
 		Backends:           []string{s.Backend},

@@ -119,11 +119,18 @@ func configure(s settings, engine *docker.Engine, cells *docker.Cells, log *slog
 	if err != nil {
 		return executor.Config{}, err
 	}
+	github, offered, err := setUpGitHub(s, log)
+	if err != nil {
+		return executor.Config{}, err
+	}
+	service := s.service(roots)
+	service.GitHub = offered
 	gate := &control.Client{Socket: s.GateSocket}
 	return executor.Config{
 		State:     s.State,
 		Version:   version.String(),
-		Service:   s.service(roots),
+		Service:   service,
+		GitHub:    github,
 		Isolation: api.Isolation{Backend: "docker", Model: "container"},
 		Backend:   sandboxes,
 		Cells:     cells,

@@ -57,6 +57,8 @@ type settings struct {
 	Keep    int           `env:"KEEP" envDefault:"1000"`
 	KeepFor time.Duration `env:"KEEP_FOR" envDefault:"168h"`
 
+	GitHub gitHubSettings
+
 	// keys are the operator's keys, by the plain name of their variable.
 	keys, searchKeys map[string]string
 }

@@ -14,6 +14,7 @@ import (
 
 func (a *app) checkCommand() *cobra.Command {
 	var strict bool
+	gitHub := &gitHubCheck{app: a}
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Validate an allowlist",
@@ -22,9 +23,15 @@ what would be right, and exits 1; or the policies with their digests. Warnings a
 about what is legal and probably not meant, such as an entry that another one
 covers, or a budget that nothing reaches; with --strict they are faults. The gate's
 settings in the environment, as they stand there for "make up", are checked, too: that
-they have the proxies which "via:" names.`,
+they have the proxies which "via:" names.
+
+With --github, --github-profiles or --run it also checks what runs may do on GitHub:
+a file of profiles; whether a policy reaches GitHub at all, and hosts through which
+an agent that may write could carry out what it reads; and whether a request, as it
+is sent to the executor, asks for what it can get. The App's installation is asked
+where the executor's settings for the App are in the environment.`,
 		Args: atMost(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			path := a.allowlist("")
 			if len(args) > 0 {
 				path = args[0]
@@ -37,7 +44,12 @@ they have the proxies which "via:" names.`,
 			if err != nil {
 				return err
 			}
-			if len(warnings) > 0 && strict {
+			gitHub.allow, gitHub.policies = path, policies
+			more, err := gitHub.gitHub(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(warnings)+more > 0 && strict {
 				return &exitError{code: exitFailed}
 			}
 			needs, err := a.missingProxies(path, policies)
@@ -52,10 +64,14 @@ they have the proxies which "via:" names.`,
 			if len(needs) > 0 {
 				fmt.Fprintf(a.stdout, "It needs the gate to have in %s: %s\n", proxiesVariable, strings.Join(needs, ", "))
 			}
+			gitHub.print()
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "take warnings for faults")
+	cmd.Flags().BoolVar(&gitHub.wanted, "github", false, "check access to GitHub, with the built-in profiles")
+	cmd.Flags().StringVar(&gitHub.file, "github-profiles", "", "a file of GitHub profiles")
+	cmd.Flags().StringVar(&gitHub.run, "run", "", "a file with the request of a run")
 	return cmd
 }
 

@@ -32,10 +32,11 @@ func TestMain(m *testing.M) {
 // TestScripts runs testdata/*.txtar against a real executor whose sandboxes are
 // plain processes. $FLAKY is the same executor behind connections that break
 // after every few events, $SICK one that is not ready, $NOBODY an address where
-// nothing listens.
+// nothing listens. $GITHUB_* are of a GitHub where an App has one installation.
 func TestScripts(t *testing.T) {
 	healthy := startExecutor(t, "")
 	sick := startExecutor(t, "host-listener")
+	gitHub := startGitHub(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		UpdateScripts:       *update,
@@ -47,6 +48,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("FLAKY", healthy.flaky)
 			env.Setenv("SICK", sick.url)
 			env.Setenv("NOBODY", nobody(t))
+			gitHub.setenv(env)
 			return nil
 		},
 	})

@@ -22,6 +22,9 @@ func printResult(w io.Writer, r *api.Result) error {
 	if r.OutputTruncated {
 		fmt.Fprintln(w, "The output was cut at the executor's bound.")
 	}
+	if r.Github != nil {
+		fmt.Fprintln(w, safe(gitHubText(r.Github)))
+	}
 	if err := printArtifacts(w, r.Artifacts); err != nil {
 		return err
 	}

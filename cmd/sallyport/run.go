@@ -39,6 +39,7 @@ type runOptions struct {
 	task    string
 	request api.Config
 	timeout time.Duration
+	gitHub  gitHubOptions
 	json    bool
 }
 
@@ -50,6 +51,7 @@ func (a *app) runCommand() *cobra.Command {
 		Long:  runLong,
 		Example: `  sallyport run --model anthropic/claude-sonnet-4-6 "Write hello.py and run it."
   sallyport run --egress open --artifact 'report/*.md' - < prompt.txt
+  sallyport run --repo acme/shop --profile read --branch fix-1 "Review this branch."
   sallyport run -- bash -c 'git ls-remote https://github.com/git/git | head -3'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := a.request(o, args, cmd.ArgsLenAtDash())
@@ -70,6 +72,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVar(&o.request.Variant, "variant", "", "reasoning effort: off, minimal, low, medium, high or xhigh")
 	f.BoolVar(&o.request.WebSearch, "web-search", false, "give the agent its web search")
 	f.StringArrayVar(&o.request.Artifacts, "artifact", nil, "files of the workspace to keep, as a glob; may be repeated")
+	o.gitHub.flags(f)
 	f.BoolVar(&o.json, "json", false, "print the result as JSON, and nothing else")
 	return cmd
 }
@@ -106,6 +109,9 @@ func (a *app) request(o runOptions, args []string, dash int) (api.Request, error
 		}
 	}
 	var err error
+	if req.Opts.GithubAccess, err = o.gitHub.access(); err != nil {
+		return req, err
+	}
 	req.Prompt, err = a.prompt(o.prompt, words, argv)
 	return req, err
 }

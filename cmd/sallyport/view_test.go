@@ -16,6 +16,7 @@ func agentRun() []api.Event {
 	result := &api.Result{
 		Success: true, Output: "All done.\n", Turns: 2, DurationMS: 12_345, CostUSD: 0.0213, StopReason: "success",
 		InputTokens: 2000, CacheReadInputTokens: 10_100, OutputTokens: 834, ExecutionID: "01test",
+		Github:    &api.GithubReceipt{Profile: "read", Owner: "acme", Repositories: []string{"app", "lib"}, Downscoped: true, Refreshed: 2, Revoked: true, Checkout: "done"},
 		Artifacts: []api.Artifact{{Name: "a\tb\x1b.md", Size: 2048, SHA256: "abcd"}, {Name: "big", Skipped: "larger than the bound"}},
 		Receipt: firewall.Receipt{Policy: "strict", Digest: "sha256:0123", Overflow: 7, Hosts: []firewall.ReceiptHost{
 			{Host: "api.anthropic.com", Kind: firewall.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 2},

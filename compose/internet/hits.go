@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -25,6 +26,7 @@ type hit struct {
 	Kind   string    `json:"kind"`             // dns, tls, http, https, tcp or udp
 	Name   string    `json:"name,omitempty"`   // host that was asked for
 	Detail string    `json:"detail,omitempty"` // query type; what a hello offers; method and path
+	Auth   string    `json:"auth,omitempty"`   // scheme of a credential that a request carries, not the credential
 	From   string    `json:"from"`
 	To     string    `json:"to"` // own address and port
 }
@@ -69,8 +71,9 @@ func (h *hits) after(seq int) []hit {
 func (h *hits) count(kind string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		h.add(hit{Time: time.Now(), Kind: kind, Name: hostOf(r), Detail: r.Method + " " + r.URL.RequestURI(),
-			From: r.RemoteAddr, To: to.String()})
+			Auth: scheme, From: r.RemoteAddr, To: to.String()})
 		next.ServeHTTP(w, r)
 	})
 }

@@ -102,7 +102,7 @@ func start(t *testing.T, h *hits) (*httptest.Server, *http.Client, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sites, err := newSites(t.Context(), t.TempDir())
+	sites, _, err := newSites(t.Context(), t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func start(t *testing.T, h *hits) (*httptest.Server, *http.Client, string) {
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := publish(ca, id.caPEM); err != nil {
+	if err := publish(ca, id.caPEM, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()

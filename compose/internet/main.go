@@ -1,5 +1,5 @@
 // Command internet plays the internet for the demo and for the stack's tests: the
-// resolver that the gate asks, a model provider, sites on and off the allowlist,
+// resolver that the gate asks, a model provider, a GitHub, sites on and off the allowlist,
 // a git server, package registries, streams, names that lead where nobody may go, and
 // listeners on ports that nothing should ever reach. It writes down whatever
 // arrives, so that a test can ask the far side what came through.
@@ -9,7 +9,9 @@
 // It has two addresses: one in a private range, which the demo's allowlist
 // admits, and one that looks public. The certificate of its own authority, made
 // anew at each start, is ca.pem in the directory; the log of what arrived is
-// served at http://LAN:7299/hits and written to standard output.
+// served at http://LAN:7299/hits and written to standard output. The key of GitHub's one App is
+// github-app.pem there, made at the first start; what tests ask of GitHub is below http://LAN:7299/github/.
+// On any further address it has, only the sites are served, over TLS.
 package main
 
 import (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
@@ -40,22 +41,55 @@ func serve(ctx context.Context, s settings, h *hits) error {
 		return fmt.Errorf("make a directory for the sites: %w", err)
 	}
 	defer os.RemoveAll(scratch)
-	sites, err := newSites(ctx, scratch)
+	keyFile := filepath.Join(s.Dir, "github-app.pem")
+	key, err := os.ReadFile(keyFile) // of an earlier start: an executor may have read it
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the App's key: %w", err)
+	}
+	sites, hub, err := newSites(ctx, scratch, key)
 	if err != nil {
 		return err
 	}
-	if err := publish(filepath.Join(s.Dir, "ca.pem"), id.caPEM); err != nil {
+	if err := publish(filepath.Join(s.Dir, "ca.pem"), id.caPEM, 0o644); err != nil {
 		return err
 	}
-	err = listen(ctx, s, h, &resolver{zone: zone, hits: h}, sites, id)
+	// Its reader is an executor that may read any file; nobody else of this volume's may.
+	if err := publish(keyFile, hub.KeyPEM(), 0o600); err != nil {
+		return err
+	}
+	inner, err := otherAddresses(s)
+	if err != nil {
+		return err
+	}
+	admin := http.NewServeMux()
+	admin.Handle("/", h.admin())
+	admin.Handle("/github/", hub.Control())
+	err = listen(ctx, s, h, &resolver{zone: zone, hits: h}, sites, admin, inner, id)
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-// listen serves everything on both addresses.
-func listen(ctx context.Context, s settings, h *hits, names *resolver, sites http.Handler, id *identity) error {
+// otherAddresses are own addresses beside the two: those in the executor's network, where
+// the executor finds GitHub's API by its name.
+func otherAddresses(s settings) ([]netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list own addresses: %w", err)
+	}
+	var others []netip.Addr
+	for _, a := range all {
+		prefix, err := netip.ParsePrefix(a.String())
+		if addr := prefix.Addr(); err == nil && addr.Is4() && !addr.IsLoopback() && addr != s.LAN && addr != s.WAN {
+			others = append(others, addr)
+		}
+	}
+	return others, nil
+}
+
+// listen serves everything on both addresses, and the sites over TLS on the inner ones.
+func listen(ctx context.Context, s settings, h *hits, names *resolver, sites, admin http.Handler, inner []netip.Addr, id *identity) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, addr := range []netip.Addr{s.LAN, s.WAN} {
 		for _, port := range tcpCanaries {
@@ -76,19 +110,30 @@ func listen(ctx context.Context, s settings, h *hits, names *resolver, sites htt
 			})
 		})
 	}
+	for _, addr := range inner {
+		group.Go(func() error {
+			return serveHTTP(ctx, netip.AddrPortFrom(addr, 443), &http.Server{
+				Handler: h.count("https", sites), TLSConfig: id.config(h),
+			})
+		})
+	}
 	group.Go(func() error {
-		return serveHTTP(ctx, netip.AddrPortFrom(s.LAN, adminPort), &http.Server{Handler: h.admin()})
+		return serveHTTP(ctx, netip.AddrPortFrom(s.LAN, adminPort), &http.Server{Handler: admin})
 	})
 	return group.Wait()
 }
 
 // publish renames the file into place: who reads it reads all of it.
-func publish(path string, content []byte) error {
-	if err := os.WriteFile(path+".part", content, 0o644); err != nil {
-		return fmt.Errorf("write the authority's certificate: %w", err)
+func publish(path string, content []byte, mode os.FileMode) error {
+	part := path + ".part"
+	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("write %s: %w", path, err) // a left-over with another mode
 	}
-	if err := os.Rename(path+".part", path); err != nil {
-		return fmt.Errorf("write the authority's certificate: %w", err)
+	if err := os.WriteFile(part, content, mode); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(part, path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }

@@ -6,11 +6,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"sallyport/compose/internet/anthropic"
+	"sallyport/compose/internet/github"
 )
 
 // demoKey is the account that the model provider knows.
@@ -19,23 +22,29 @@ const demoKey = "sk-ant-demo"
 // bulkMax bounds what one request of /bulk sends, in bytes.
 const bulkMax = 4 << 30
 
-// newSites is every web site of this internet, by host; dir is for their files.
-func newSites(ctx context.Context, dir string) (http.Handler, error) {
+// newSites is every web site of this internet, by host; dir is for their files, and appKey the key of
+// GitHub's App, if there is one. Two of them are one server of the package github, which is
+// returned, too.
+func newSites(ctx context.Context, dir string, appKey []byte) (http.Handler, *github.Server, error) {
 	git, err := newGitSite(ctx, dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	hub, err := newGitHub(ctx, dir, appKey)
+	if err != nil {
+		return nil, nil, err
 	}
 	apt, err := newAptSite(time.Now())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	npm, err := newNpmSite(time.Now())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	pypi, err := newPyPISite(time.Now())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	provider := &anthropic.Server{
 		Keys: []string{demoKey}, Models: anthropic.Models,
@@ -51,13 +60,35 @@ func newSites(ctx context.Context, dir string) (http.Handler, error) {
 		"grpc.docs.example": newGRPCSite(),
 		"ws.docs.example":   http.HandlerFunc(webSocket),
 	}
+	for _, host := range github.Hosts {
+		sites[host] = hub
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if site, ok := sites[hostOf(r)]; ok {
 			site.ServeHTTP(w, r)
 			return
 		}
 		fmt.Fprintf(w, "This is %s. No agent should read this under a strict policy.\n", hostOf(r))
-	}), nil
+	}), hub, nil
+}
+
+// newGitHub makes a GitHub whose acme/app has the git site's repository as submodule.
+func newGitHub(ctx context.Context, dir string, appKey []byte) (*github.Server, error) {
+	head, err := git(ctx, dir, "-C", filepath.Join(dir, "hello.git"), "rev-parse", "HEAD")
+	if err != nil {
+		return nil, err
+	}
+	own := filepath.Join(dir, "github")
+	if err := os.Mkdir(own, 0o755); err != nil {
+		return nil, fmt.Errorf("github: %w", err)
+	}
+	hub, err := github.New(ctx, github.Config{
+		Dir: own, Key: appKey, Submodule: github.Submodule{URL: "https://git.docs.example/hello.git", Commit: head},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("github: %w", err)
+	}
+	return hub, nil
 }
 
 // docsSite is a plain site, with what tests of a tunnel want of one.

@@ -137,10 +137,13 @@ func TestJobs(t *testing.T) {
 		"LC_ALL=C.UTF-8",
 		"LOGNAME=agent",
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"PIP_RETRIES=1",
 		"SHELL=/bin/bash",
 		"TERM=dumb",
 		"TMPDIR=/tmp",
 		"USER=agent",
+		"npm_config_fetch_retry_maxtimeout=2000",
+		"npm_config_fetch_retry_mintimeout=500",
 		"npm_config_update_notifier=false",
 	}
 	pi := []string{"PI_OFFLINE=1", "PI_SKIP_VERSION_CHECK=1", "PI_TELEMETRY=0"}

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"sallyport/entrypoint"
+	"sallyport/entrypoint/github"
 	"sallyport/executor/api"
 )
 
@@ -34,6 +35,19 @@ type Input struct {
 	Context string
 	// ExtraCA holds the operator's extra PEM certificates, empty for none.
 	ExtraCA []byte
+	// GitHub is the run's access to GitHub, nil for none.
+	GitHub *GitHub
+}
+
+// GitHub is what a run has of GitHub.
+type GitHub struct {
+	Profile  string
+	Access   github.Access
+	Identity github.Identity
+	// Token is the value itself: it goes into the job and nowhere else.
+	Token string
+	// Key is the App's private key, empty where it must not enter the sandbox.
+	Key []byte
 }
 
 // A Parser follows one run. It is fed from one goroutine.

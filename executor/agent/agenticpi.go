@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"slices"
+
 	"sallyport/entrypoint"
 	"sallyport/executor/api"
 )
@@ -10,6 +12,8 @@ import (
 // empty prompt, or sandbox failure. Its models are those of the pi that it was
 // built with, so only their provider is checked.
 type AgenticPi struct{}
+
+var agenticProfiles = []string{"read", "issues-write", "review-write", "repo-write"}
 
 // Name implements Adapter.
 func (AgenticPi) Name() string { return "agentic-pi" }
@@ -28,6 +32,11 @@ func (AgenticPi) Command(in Input) entrypoint.Job {
 		argv = append(argv, "--web-search-provider", name)
 	} else {
 		argv = append(argv, "--no-web-search")
+	}
+	// It knows the profiles of the original contract alone, and gates its own tools by
+	// them; what a token can do does not depend on it.
+	if g := in.GitHub; g != nil && slices.Contains(agenticProfiles, g.Profile) {
+		argv = append(argv, "--profile", g.Profile)
 	}
 	return job(in, argv, homeDir+"/AGENTS.md", nil)
 }

@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"sallyport/entrypoint"
+	"sallyport/entrypoint/github"
 	"sallyport/firewall"
 )
 
@@ -45,6 +48,10 @@ func environment(in Input, extra map[string]string) []string {
 		"GITHUB_APP_PRIVATE_KEY_PATH": "",
 		// Without it npm asks its registry for a newer npm now and then.
 		"npm_config_update_notifier": "false",
+		// A refused name stays refused: npm would try it again for 70 s, pip for 8.
+		"npm_config_fetch_retry_mintimeout": "500", // ms
+		"npm_config_fetch_retry_maxtimeout": "2000",
+		"PIP_RETRIES":                       "1",
 	}
 	for _, name := range ProviderKeys() {
 		if v := in.Keys[name]; v != "" {
@@ -58,6 +65,10 @@ func environment(in Input, extra map[string]string) []string {
 		for _, name := range caVariables {
 			env[name] = entrypoint.CABundlePath
 		}
+	}
+	if g := in.GitHub; g != nil {
+		maps.Copy(env, github.Environment(g.Access, g.Token, len(g.Key) > 0, g.Identity))
+		env["PATH"] = entrypoint.ShimDir + ":" + env["PATH"]
 	}
 	maps.Copy(env, extra)
 	list := make([]string, 0, len(env))
@@ -86,6 +97,52 @@ func job(in Input, argv []string, contextPath string, extra map[string]string) e
 	if in.Context != "" {
 		text = in.Context + "\n" + aboutNetwork
 	}
+	if in.GitHub != nil {
+		text += "\n" + aboutGitHub(*in.GitHub)
+	}
 	j.Files = []entrypoint.File{{Path: contextPath, Mode: 0o644, Content: []byte(text)}}
+	addGitHub(&j, in)
+	return j
+}
+
+// aboutGitHub says what the agent may do: one that knows that a push is refused
+// does not try ten ways to push.
+func aboutGitHub(g GitHub) string {
+	var repositories []string
+	for _, r := range g.Access.Repositories {
+		repositories = append(repositories, g.Access.Owner+"/"+r)
+	}
+	return fmt.Sprintf("git and the REST API of %s are open to this run with the profile %q, for %s and nothing else.\n"+
+		"git has its credential by itself, gh as well; the token in GITHUB_TOKEN may be replaced during the run, "+
+		"and the valid one is always in %s.\n", g.Access.Host, g.Profile, strings.Join(repositories, ", "), github.TokenPath)
+}
+
+// addGitHub gives a job what git and gh in it go by.
+func addGitHub(j *entrypoint.Job, in Input) {
+	if g := in.GitHub; g != nil {
+		j.Files = append(j.Files, github.Files(g.Access, g.Token, g.Key)...)
+		j.Shims = github.Shims()
+	}
+}
+
+// entrypointPath is where every image has the entrypoint.
+const entrypointPath = "/sallyport/entrypoint"
+
+// Checkout is the job that fills the workspace before the agent's; its standard
+// input is a JSON github.CheckoutSpec. It gets no key but GitHub's token.
+func Checkout(in Input) entrypoint.Job {
+	in.Keys = nil
+	if in.GitHub != nil {
+		access := *in.GitHub
+		access.Key = nil
+		in.GitHub = &access
+	}
+	j := entrypoint.Job{
+		Argv:    []string{entrypointPath, "checkout"},
+		Env:     environment(in, nil),
+		Dir:     workspaceDir,
+		ExtraCA: in.ExtraCA,
+	}
+	addGitHub(&j, in)
 	return j
 }

@@ -15,6 +15,8 @@ type Capabilities struct {
 	WebSearchProviders []string      `json:"webSearchProviders"`
 	Limits             ServiceLimits `json:"limits"`
 	Sandbox            Sandbox       `json:"sandbox"`
+	// Github is nil where the operator has set up no access.
+	Github *GithubCapability `json:"github,omitempty"`
 }
 
 // A Tier is a named set of resource limits of one sandbox.

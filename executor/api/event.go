@@ -14,7 +14,7 @@ type EventType string
 // one EventResult ends every stream.
 const (
 	EventAccepted  EventType = "accepted"   // the request is valid; Execution is set
-	EventStage     EventType = "stage"      // Stage was reached: queue, cell, start, ready, running, teardown
+	EventStage     EventType = "stage"      // Stage was reached: queue, token, cell, start, ready, checkout, running, teardown
 	EventSession   EventType = "session"    // the agent's session; SessionID is set
 	EventText      EventType = "text"       // a whole assistant text; Text
 	EventThinking  EventType = "thinking"   // a whole block of reasoning; Text

@@ -44,9 +44,8 @@ type Config struct {
 	Artifacts []string `json:"artifacts,omitempty"` // globs relative to the workspace
 }
 
-// Options are the original's third argument. GithubAccess is refused with
-// sandbox_capability_denied until the executor can mint tokens.
+// Options are the original's third argument.
 type Options struct {
-	TaskID       string          `json:"taskId,omitempty"`
-	GithubAccess json.RawMessage `json:"githubAccess,omitempty"`
+	TaskID       string        `json:"taskId,omitempty"`
+	GithubAccess *GithubAccess `json:"githubAccess,omitempty"`
 }

@@ -28,6 +28,8 @@ type Result struct {
 	Artifacts   []Artifact       `json:"artifacts"`
 	Timings     Timings          `json:"timings"`
 	Isolation   Isolation        `json:"isolation"`
+	// Github says what the run could do on GitHub; nil where it asked for nothing.
+	Github *GithubReceipt `json:"github,omitempty"`
 	// OutputTruncated says that Output was cut at the cap.
 	OutputTruncated bool `json:"outputTruncated,omitempty"`
 }

@@ -119,6 +119,9 @@ func end(d *json.Decoder) *api.Problem {
 // member returns the type of the named field of typ where that is a struct, and
 // whether the name may be used at all.
 func member(typ reflect.Type, name string) (reflect.Type, bool) {
+	if typ != nil && typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
 	if typ == nil || typ.Kind() != reflect.Struct {
 		return nil, true
 	}
@@ -136,6 +139,9 @@ func jsonName(f reflect.StructField) string {
 }
 
 func unknown(typ reflect.Type, field, name string) *api.Problem {
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
 	var names []string
 	for f := range typ.Fields() {
 		names = append(names, jsonName(f))
@@ -182,7 +188,7 @@ func wanted(typ reflect.Type) string {
 		return "true or false"
 	case reflect.Slice:
 		return "an array of strings"
-	case reflect.Struct, reflect.Map:
+	case reflect.Struct, reflect.Map, reflect.Pointer:
 		return "an object"
 	}
 	return "a whole number"

@@ -65,7 +65,7 @@ func (s *Service) judgeCapabilities(p *Plan) *api.Problem {
 		{"config.skillPaths", len(c.SkillPaths) > 0},
 		{"config.services", present(c.Services)},
 		{"config.telemetry", present(c.Telemetry)},
-		{"opts.githubAccess", present(p.Request.Opts.GithubAccess)},
+		{"opts.githubAccess", p.Request.Opts.GithubAccess != nil && s.GitHub == nil},
 	} {
 		if f.given {
 			name := f.field[strings.Index(f.field, ".")+1:]

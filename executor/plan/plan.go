@@ -30,6 +30,8 @@ type Plan struct {
 	// SessionsDir is where the session log goes.
 	SessionsDir string
 	Artifacts   []string
+	// GitHub is what the run may do on GitHub, nil for nothing.
+	GitHub *GitHub
 }
 
 // A Service is what the executor offers. All fields are required unless they say
@@ -57,6 +59,9 @@ type Service struct {
 	// ExtraCA is the path of a PEM file with the operator's extra certificates,
 	// read anew for each run; empty for none.
 	ExtraCA string
+
+	// GitHub is what requests may ask of GitHub; nil refuses them.
+	GitHub *GitHubService
 }
 
 // A Tier is an api.Tier with all of the backend's limits.
@@ -83,6 +88,7 @@ func (s *Service) Judge(req api.Request, policies []string) (*Plan, *api.Problem
 		s.judgeWorkspace,
 		s.judgeSessions,
 		s.judgeInput,
+		s.judgeGitHub,
 		s.judgeAgent,
 	} {
 		if problem := step(p); problem != nil {

@@ -1,6 +1,8 @@
 // Package redact takes the values of secrets out of text before it is stored,
-// logged or sent. It finds a value as it is, however a stream is cut; it does
-// not find one that was encoded, split by other bytes or shortened, so it guards
+// logged or sent, however a stream is cut. A value given to New is found as it is.
+// One given to Learn is found in parts, too, in either case of its letters, and
+// encoded in the ways in which tokens turn up in logs: percent, hex, base64. Neither
+// is found where other bytes split it or it went through another encoding, so this guards
 // against accidents, not against an agent that wants to give its key away.
 package redact
 
@@ -8,15 +10,18 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // minLength is the shortest value that is looked for, in bytes: a shorter one
 // would turn up in ordinary text and say by its absence what it is.
 const minLength = 8
 
-// A Redactor knows secrets by name. The zero Redactor knows none.
+// A Redactor knows secrets by name. The zero Redactor knows none. It is safe for
+// concurrent use.
 type Redactor struct {
 	secrets []secret // the longest first
+	parts   atomic.Pointer[parts]
 }
 
 type secret struct {
@@ -41,9 +46,16 @@ func New(values map[string]string) *Redactor {
 	return r
 }
 
+// Fork returns a Redactor that knows what r knows, and learns for itself.
+func (r *Redactor) Fork() *Redactor {
+	f := &Redactor{secrets: r.secrets}
+	f.parts.Store(r.parts.Load())
+	return f
+}
+
 // String returns s with every secret replaced by its name.
 func (r *Redactor) String(s string) string {
-	if !slices.ContainsFunc(r.secrets, func(x secret) bool { return strings.Contains(s, string(x.value)) }) {
+	if r.parts.Load() == nil && !slices.ContainsFunc(r.secrets, func(x secret) bool { return strings.Contains(s, string(x.value)) }) {
 		return s
 	}
 	st := r.Stream()
@@ -55,6 +67,7 @@ func (r *Redactor) String(s string) string {
 type Stream struct {
 	r    *Redactor
 	held []byte
+	rest remainder // what the search for parts holds back
 }
 
 // Stream returns a new Stream.
@@ -63,6 +76,11 @@ func (r *Redactor) Stream() *Stream { return &Stream{r: r} }
 // Next takes the next piece and returns what is certain of the text so far. The
 // result is valid until p changes or the next call.
 func (s *Stream) Next(p []byte) []byte {
+	return s.rest.next(s.r.parts.Load(), s.whole(p))
+}
+
+// whole takes out the values that are there as they are.
+func (s *Stream) whole(p []byte) []byte {
 	if len(s.r.secrets) == 0 {
 		return p
 	}
@@ -90,6 +108,12 @@ func (s *Stream) Next(p []byte) []byte {
 
 // Flush returns what was held back; the text has ended.
 func (s *Stream) Flush() []byte {
+	parts := s.r.parts.Load()
+	out := bytes.Clone(s.rest.next(parts, s.flushWhole()))
+	return append(out, s.rest.flush(parts)...)
+}
+
+func (s *Stream) flushWhole() []byte {
 	var out []byte
 	text := s.held
 	s.held = nil

@@ -22,7 +22,7 @@ func (x *execution) stage(name string) {
 
 // warn tells the caller something that does not end the run.
 func (x *execution) warn(format string, args ...any) {
-	x.emit(api.Event{Type: api.EventWarning, Text: x.Redactor.String(fmt.Sprintf(format, args...))})
+	x.emit(api.Event{Type: api.EventWarning, Text: x.redactor.String(fmt.Sprintf(format, args...))})
 }
 
 // emit appends an event to the run's log. Once the log is full only what the

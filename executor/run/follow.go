@@ -57,6 +57,7 @@ func (f *follower) run(ctx context.Context, x *execution) {
 		if err != nil {
 			break
 		}
+		rec.Host, rec.Detail = x.redactor.String(rec.Host), x.redactor.String(rec.Detail)
 		if f.take(rec) {
 			x.emit(api.Event{Type: api.EventEgress, Decision: &rec})
 		}

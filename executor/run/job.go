@@ -34,15 +34,15 @@ type job struct {
 func (x *execution) newJob() *job {
 	return &job{
 		x:      x,
-		parser: x.plan.Adapter.NewParser(x.plan.Input),
-		stdout: x.Redactor.Stream(),
-		stderr: text{redacted: x.Redactor.Stream()},
+		parser: x.plan.Adapter.NewParser(x.input()),
+		stdout: x.redactor.Stream(),
+		stderr: text{redacted: x.redactor.Stream()},
 	}
 }
 
 // run sends the job and follows it to its exit.
 func (j *job) run(session *entrypoint.Session) {
-	spec := j.x.plan.Adapter.Command(j.x.plan.Input)
+	spec := j.x.plan.Adapter.Command(j.x.input())
 	spec.ID = j.x.id
 	spec.ExtraCA = j.x.plan.Input.ExtraCA
 	spec.Artifacts = j.x.plan.Artifacts

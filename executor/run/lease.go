@@ -98,6 +98,9 @@ func (x *execution) endLease(l *lease) {
 	if err == nil {
 		l.follow.await(time.Second)
 		x.outcome.receipt = final.Receipt
+		for i := range final.Receipt.Hosts { // an agent may have put a secret into a name
+			final.Receipt.Hosts[i].Host = x.redactor.String(final.Receipt.Hosts[i].Host)
+		}
 	} else {
 		l.spoilt = true
 		x.log.Warn("the lease could not be ended", "cell", l.cell.ID, "error", err)

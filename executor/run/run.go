@@ -33,6 +33,8 @@ type Runner struct {
 	Isolation api.Isolation
 	Redactor  *redact.Redactor
 	Log       *slog.Logger
+	// GitHub gives runs their tokens; nil where no plan asks for one.
+	GitHub *GitHub
 	// Workspaces is the directory that holds the workspaces of runs that bring
 	// none. Nobody but the executor may enter it.
 	Workspaces string
@@ -71,6 +73,9 @@ type execution struct {
 	accepted time.Time
 	sessions *transcript
 	log      *slog.Logger
+	// redactor knows what the runner's knows and the secrets of this run.
+	redactor *redact.Redactor
+	github   *access // nil where the run has none
 
 	// fail ends the run with an error; the first one counts.
 	fail context.CancelCauseFunc
@@ -92,6 +97,7 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, e *store.Entry, timings 
 		entry:    e,
 		accepted: e.Meta.Accepted,
 		log:      r.Log.With("run", e.Meta.ID),
+		redactor: r.Redactor.Fork(),
 		fail:     fail,
 		timings:  timings,
 	}
@@ -112,6 +118,15 @@ func (x *execution) perform(ctx context.Context) *api.Error {
 		return x.cause(ctx, startFailed("make the workspace", err))
 	}
 	defer x.removeWorkspace()
+
+	if x.plan.GitHub != nil {
+		x.stage("token")
+		if failure := x.openAccess(ctx); failure != nil {
+			return failure
+		}
+		defer x.github.close()
+		x.timings.Token = x.since()
+	}
 
 	x.stage("cell")
 	lease, failure := x.lease(ctx)

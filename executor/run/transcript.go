@@ -24,7 +24,7 @@ func (x *execution) openTranscript() *transcript {
 		cwd = backend.WorkspaceDir
 	}
 	t := &transcript{log: x.log, session: sessionlog.New(x.plan.SessionsDir, cwd, x.id)}
-	t.session.Prompt(x.Redactor.String(x.plan.Request.Prompt))
+	t.session.Prompt(x.redactor.String(x.plan.Request.Prompt))
 	return t
 }
 

@@ -14,6 +14,7 @@ type outcome struct {
 	agent     agent.Outcome
 	receipt   firewall.Receipt
 	artifacts []api.Artifact
+	github    *api.GithubReceipt
 	err       *api.Error
 }
 
@@ -68,6 +69,7 @@ func (x *execution) result() api.Result {
 		Artifacts:                o.artifacts,
 		Timings:                  x.timings,
 		Isolation:                x.Isolation,
+		Github:                   o.github,
 	}
 	if res.Receipt.Hosts == nil {
 		res.Receipt.Hosts = []firewall.ReceiptHost{}

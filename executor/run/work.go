@@ -29,12 +29,16 @@ func (x *execution) work(ctx context.Context, sandbox backend.Sandbox, dir strin
 	}()
 	defer func() { unwatch(); <-watched }()
 
+	if failure := x.checkout(ctx, session); failure != nil {
+		return failure
+	}
 	j := x.newJob()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		j.run(session)
 	}()
+	defer x.keepFresh(ctx, session)()
 	select {
 	case <-ended:
 	case <-ctx.Done():
@@ -74,7 +78,7 @@ func (x *execution) epitaph(sandbox backend.Sandbox) map[string]any {
 		return nil
 	}
 	details := map[string]any{"sandboxExitCode": exit.Code}
-	if text := printable(x.Redactor.String(exit.Stderr)); text != "" {
+	if text := printable(x.redactor.String(exit.Stderr)); text != "" {
 		details["stderr"] = text
 	}
 	return details
@@ -130,13 +134,13 @@ func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, session 
 	if j.err != nil {
 		return &api.Error{
 			Code:      api.CodeLost,
-			Message:   "the sandbox ended before its job did: " + x.Redactor.String(j.err.Error()),
+			Message:   "the sandbox ended before its job did: " + x.redactor.String(j.err.Error()),
 			Retryable: true,
 			Details:   x.epitaph(sandbox),
 		}
 	}
 	if j.outcome.Err == nil && j.exit.Code != 0 && !j.started {
-		return startFailed("start the agent", errors.New(x.Redactor.String(j.exit.Error)))
+		return startFailed("start the agent", errors.New(x.redactor.String(j.exit.Error)))
 	}
 	return j.outcome.Err
 }

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"sallyport/firewall"
+)
+
+// A testGitHub has an App that is installed for acme/shop and acme/site.
+type testGitHub struct{ url, ca, key string }
+
+func startGitHub(t *testing.T) testGitHub {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch jwt, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); {
+		case !ok || strings.Count(jwt, ".") != 2:
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.URL.Path == "/api/v3/repos/acme/shop/installation", r.URL.Path == "/api/v3/repos/acme/site/installation":
+			w.Write([]byte(`{"id": 7, "account": {"login": "acme"}}`))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that does not trust it says so itself
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	g := testGitHub{srv.URL + "/api/v3/", filepath.Join(dir, "ca.pem"), filepath.Join(dir, "app.pem")}
+	for path, block := range map[string]*pem.Block{
+		g.ca:  {Type: "CERTIFICATE", Bytes: srv.Certificate().Raw},
+		g.key: {Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)},
+	} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o400); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g
+}
+
+func (g testGitHub) setenv(env *testscript.Env) {
+	env.Setenv("GITHUB_URL", g.url)
+	env.Setenv("GITHUB_CA", g.ca)
+	env.Setenv("GITHUB_KEY", g.key)
+}
+
+// TestUploads: each row says of a host what it is and where that is written.
+func TestUploads(t *testing.T) {
+	seen := make(map[string]bool)
+	for u := range uploads() {
+		if _, err := firewall.ParseName(u.host); err != nil || u.what == "" || seen[u.host] {
+			t.Errorf("%+v: %v", u, err)
+		}
+		seen[u.host] = true
+	}
+	doc, err := os.ReadFile("../../docs/github.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range registries {
+		if !strings.Contains(string(doc), "\n| `"+r.host+"` | ") || !strings.Contains(string(doc), " | <"+r.source+"> |") {
+			t.Errorf("docs/github.md has no row for %s with its source", r.host)
+		}
+	}
+	_, example, _ := strings.Cut(string(doc), "```yaml allowlist\n")
+	example, _, _ = strings.Cut(example, "```")
+	policies, err := firewall.Parse(strings.NewReader(example), "docs/github.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write, _ := policies.Policy("write")
+	for u := range uploads() {
+		if name, d := reached(write, u); d.Allowed() {
+			t.Errorf("docs/github.md: the policy for runs that write reaches %s", name)
+		}
+	}
+	if len(seen) < 50 {
+		t.Errorf("only %d hosts", len(seen))
+	}
+}
+
+// TestReached: a known host itself, one below it, and neither.
+func TestReached(t *testing.T) {
+	policies, err := firewall.Parse(strings.NewReader(`
+version: 1
+groups: {packages: [.pypi.org, .crates.io]}
+policies:
+  p: {allow: [packages, my.webhook.site, .workers.dev, own.pages.dev, {host: pastebin.com, ports: [80]}], remove: [crates.io]}
+  open: {allow: any}
+`), "t.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := policies.Policy("p")
+	for _, test := range []struct {
+		host   string
+		suffix bool
+		want   string
+	}{
+		{"upload.pypi.org", false, "upload.pypi.org"},
+		{"webhook.site", false, "my.webhook.site"},
+		{"hook.site", false, ""},    // the end of a label makes no subdomain
+		{"pastebin.com", false, ""}, // not for TLS
+		{"crates.io", false, ""},
+		{"rubygems.org", false, ""},
+		{"workers.dev", true, ".workers.dev"},
+		{"pages.dev", true, ""}, // the operator's own only
+	} {
+		if got, d := reached(p, upload{host: test.host, suffix: test.suffix}); got != test.want || d.Allowed() != (got != "") {
+			t.Errorf("%s is reached as %q, %v; want %q", test.host, got, d, test.want)
+		}
+	}
+	open, _ := policies.Policy("open")
+	for u := range uploads() {
+		if _, d := reached(open, u); d.Reason != firewall.ReasonOpen {
+			t.Errorf("open: %+v: %v", u, d)
+		}
+	}
+}

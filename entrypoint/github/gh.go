@@ -1,0 +1,78 @@
+package github
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"sallyport/entrypoint"
+)
+
+// beganWith is the variable that holds the token that the run began with.
+const beganWith = "GIT_TOKEN"
+
+// tokenVariables are those that gh takes a token from (gh help environment).
+var tokenVariables = []string{"GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"}
+
+// Gh becomes the gh that comes next in PATH, with the token that is valid now
+// in place of the one that the run began with. args are those of the command
+// line, the name first.
+func Gh(args, environ []string) error {
+	program, err := nextGh(environ)
+	if err != nil {
+		return err
+	}
+	token, err := readToken(TokenPath)
+	if err != nil {
+		return fmt.Errorf("gh: %w", err)
+	}
+	if err := unix.Exec(program, args, freshen(environ, token)); err != nil {
+		return fmt.Errorf("start %s: %w", program, err)
+	}
+	return nil
+}
+
+// nextGh finds gh in PATH beyond the shims.
+func nextGh(environ []string) (string, error) {
+	var dirs string
+	for _, e := range environ {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			dirs = v
+		}
+	}
+	for _, dir := range filepath.SplitList(dirs) {
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) == entrypoint.ShimDir {
+			continue
+		}
+		candidate := filepath.Join(dir, GhShim)
+		info, err := os.Stat(candidate)
+		if err == nil && info.Mode().IsRegular() && unix.Access(candidate, unix.X_OK) == nil {
+			return candidate, nil
+		}
+	}
+	return "", fmt.Errorf("gh is not in this sandbox's image: looked in PATH %q", dirs)
+}
+
+// freshen puts a token in place of the one that the run began with. A variable
+// with another value was set by somebody who meant it.
+func freshen(environ []string, token string) []string {
+	var began string
+	for _, e := range environ {
+		if v, ok := strings.CutPrefix(e, beganWith+"="); ok {
+			began = v
+		}
+	}
+	fresh := make([]string, 0, len(environ))
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		if began != "" && value == began && (name == beganWith || slices.Contains(tokenVariables, name)) {
+			e = name + "=" + token
+		}
+		fresh = append(fresh, e)
+	}
+	return fresh
+}

@@ -1,0 +1,174 @@
+package redact_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"sallyport/executor/redact"
+)
+
+const token = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
+
+func learnt(t testing.TB) *redact.Redactor {
+	t.Helper()
+	r := redact.New(map[string]string{"A_KEY": "sk-ant-12345678"}).Fork()
+	r.Learn("GITHUB_TOKEN", token)
+	return r
+}
+
+func percent(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		fmt.Fprintf(&b, "%%%02X", s[i])
+	}
+	return b.String()
+}
+
+func TestLearnt(t *testing.T) {
+	const mark = "[GITHUB_TOKEN redacted]"
+	r := learnt(t)
+	basic := base64.StdEncoding.EncodeToString([]byte("x-access-token:" + token))
+	for _, tt := range []struct{ in, want string }{
+		{"", ""},
+		{"ghs_ is how one begins", "ghs_ is how one begins"},
+		{token, mark},
+		{"a" + token + "b" + token + "c", "a" + mark + "b" + mark + "c"},
+		{token + token, mark},
+		{"https://x:" + token + "@github.com/", "https://x:" + mark + "@github.com/"},
+		{"start " + token[:12] + " end", "start " + mark + " end"},
+		{"middle " + token[10:30] + ".", "middle " + mark + "."},
+		{"too little: " + token[:11], "too little: " + token[:11]},
+		{"in capitals " + strings.ToUpper(token), "in capitals " + mark},
+		{"a name " + strings.ToLower(token[4:]) + ".evil.example", "a name " + mark + ".evil.example"},
+		{"hex " + hex.EncodeToString([]byte(token)), "hex " + mark},
+		{"percent " + percent(token) + "!", "percent " + mark + "!"},
+		{"query " + url.QueryEscape(token), "query " + mark},
+		{"both sk-ant-12345678 " + token, "both [A_KEY redacted] " + mark},
+		{"zwölf " + token + " — ende", "zwölf " + mark + " — ende"},
+	} {
+		if got := r.String(tt.in); got != tt.want {
+			t.Errorf("String(%q) = %q, want %q", tt.in, got, tt.want)
+		}
+	}
+	if got := r.String("Authorization: Basic " + basic); !strings.HasPrefix(got, "Authorization: Basic eC1hY2Nlc3MtdG9rZW46") || len(got) > len("Authorization: Basic ")+24+len(mark) {
+		t.Errorf("the header of git becomes %q", got)
+	}
+}
+
+// TestLearntBase64: wherever the token stands in what is encoded, and in either
+// alphabet, no twelve bytes of it can be decoded from what is left.
+func TestLearntBase64(t *testing.T) {
+	r := learnt(t)
+	for before := range 7 {
+		for after := range 4 {
+			text := strings.Repeat("~", before) + token + strings.Repeat("?", after)
+			for _, e := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding} {
+				got := r.String(e.EncodeToString([]byte(text)))
+				head, tail, ok := strings.Cut(got, "[GITHUB_TOKEN redacted]")
+				if !ok || len(head) > before/3*4+4 || len(tail) > 8 {
+					t.Errorf("%d before, %d after: %q", before, after, got)
+				}
+			}
+		}
+	}
+}
+
+func TestForkLearnsAlone(t *testing.T) {
+	r := redact.New(nil)
+	a, b := r.Fork(), r.Fork()
+	a.Learn("A", token)
+	if r.String(token) != token || b.String(token) != token {
+		t.Error("others know what one has learnt")
+	}
+	a.Learn("B", "another-secret-value")
+	if got := a.String(token + " another-secret-value"); got != "[A redacted] [B redacted]" {
+		t.Errorf("%q", got)
+	}
+	if c := a.Fork(); c.String(token) != "[A redacted]" {
+		t.Error("a fork has forgotten")
+	}
+}
+
+// TestLearnsInMidStream: a token that arrives during a run is found in a stream
+// that has begun.
+func TestLearnsInMidStream(t *testing.T) {
+	r := redact.New(nil)
+	s := r.Stream()
+	var got bytes.Buffer
+	got.Write(s.Next([]byte("before " + token[:20])))
+	r.Learn("T", token)
+	got.Write(s.Next([]byte(" after " + token[:20])))
+	got.Write(s.Next([]byte(token[20:] + "\n")))
+	if got.String() != "before "+token[:20]+" after [T redacted]\n" {
+		t.Errorf("%q", got.String())
+	}
+	if rest := s.Flush(); len(rest) > 0 {
+		t.Errorf("held back %q", rest)
+	}
+
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() { r.Learn(fmt.Sprint(i), fmt.Sprintf("secret-number-%04d", i)) })
+		wg.Go(func() { r.String("secret-number-0001") })
+	}
+	wg.Wait()
+	if got := r.String("secret-number-0003 "); strings.Contains(got, "0003") {
+		t.Errorf("forgot one of those learnt at once: %q", got)
+	}
+}
+
+// FuzzLearnt checks that a text comes out the same however it is cut, that
+// twelve bytes of the token are never left, and that a text without any is left
+// alone.
+func FuzzLearnt(f *testing.F) {
+	r := learnt(f)
+	f.Add([]byte("xx "+token+" yy"), byte(1))
+	f.Add([]byte(token[:20]+token[3:]+token[:11]), byte(3))
+	f.Add([]byte("sk-ant-"+token[:13]+"12345678sk-ant-12345678"), byte(5))
+	f.Add([]byte(base64.StdEncoding.EncodeToString([]byte("x-access-token:"+token))), byte(7))
+	f.Add([]byte(percent(token[5:20])), byte(2))
+	f.Fuzz(func(t *testing.T, text []byte, step byte) {
+		n := int(step)%16 + 1
+		s := r.Stream()
+		var got bytes.Buffer
+		for rest := text; len(rest) > 0; {
+			k := min(n, len(rest))
+			got.Write(s.Next(bytes.Clone(rest[:k])))
+			rest = rest[k:]
+		}
+		got.Write(s.Flush())
+		if want := r.String(string(text)); got.String() != want {
+			t.Fatalf("in pieces of %d: %q, want %q", n, got.String(), want)
+		}
+		for _, part := range strings.Split(got.String(), "[GITHUB_TOKEN redacted]") {
+			for i := 0; i+12 <= len(token); i++ {
+				if strings.Contains(part, token[i:i+12]) {
+					t.Fatalf("%q still holds %q", got.String(), token[i:i+12])
+				}
+			}
+		}
+		if got.Len() != len(text) && !bytes.Contains(got.Bytes(), []byte(" redacted]")) {
+			t.Fatalf("%q became %q", text, got.String())
+		}
+	})
+}
+
+// BenchmarkStream is what an agent's output costs on its way through.
+func BenchmarkStream(b *testing.B) {
+	line := []byte(`{"type":"message_update","message":{"role":"assistant","content":[{"type":"text","text":"ghostly words and some more"}]}}` + "\n")
+	for name, r := range map[string]*redact.Redactor{"exact": redact.New(map[string]string{"A_KEY": "sk-ant-12345678"}), "learnt": learnt(b)} {
+		b.Run(name, func(b *testing.B) {
+			s := r.Stream()
+			b.SetBytes(int64(len(line)))
+			for b.Loop() {
+				s.Next(line)
+			}
+		})
+	}
+}

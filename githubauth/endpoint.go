@@ -1,0 +1,104 @@
+package githubauth
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/go-github/v62/github"
+)
+
+const (
+	// DefaultAPIBaseURL is the API of github.com.
+	DefaultAPIBaseURL = "https://api.github.com/"
+
+	maxAnswer = 8 << 20 // bytes; a repository takes some 6 kB, and there may be 500
+	userAgent = "sallyport"
+)
+
+// A Dial opens a connection, as net.Dialer.DialContext does.
+type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// parseBase checks the address of an API and completes it: GitHub Enterprise
+// Server's is under /api/v3/.
+func parseBase(base string) (*url.URL, error) {
+	if base == "" {
+		base = DefaultAPIBaseURL
+	}
+	u, err := url.Parse(base)
+	switch {
+	case err != nil:
+		return nil, errors.New("the address of GitHub's API is not a URL")
+	case u.Scheme != "https":
+		return nil, fmt.Errorf("the address of GitHub's API has to begin with https://, not %q", clean(u.Scheme))
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Hostname() == "":
+		return nil, errors.New("the address of GitHub's API is a host and a path, such as https://github.example.com/api/v3/")
+	}
+	u.Host = strings.ToLower(u.Host)
+	client, err := github.NewClient(nil).WithEnterpriseURLs(u.String(), u.String())
+	if err != nil {
+		return nil, errors.New("the address of GitHub's API is not a URL")
+	}
+	return client.BaseURL, nil
+}
+
+// newTransport trusts roots, the system's where nil, and goes through the proxy
+// that the environment names.
+func newTransport(roots *x509.CertPool, dial Dial) http.RoundTripper {
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: attemptTimeout}).DialContext
+	}
+	return capped{&http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         dial,
+		ForceAttemptHTTP2:   true,
+		TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: attemptTimeout,
+		IdleConnTimeout:     time.Minute,
+		MaxIdleConns:        8,
+	}}
+}
+
+// capped bounds what is read of an answer, of which go-github reads all.
+type capped struct{ next http.RoundTripper }
+
+func (c capped) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := c.next.RoundTrip(req)
+	if err == nil {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, maxAnswer), resp.Body}
+	}
+	return resp, err
+}
+
+// An endpoint is a GitHub to which requests go with one kind of credential.
+type endpoint struct {
+	base *url.URL
+	http *http.Client
+}
+
+// newEndpoint follows no redirect: it would carry the credential along.
+func newEndpoint(base *url.URL, transport http.RoundTripper) *endpoint {
+	return &endpoint{base, &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// client is made for each request: go-github's remembers a rate limit and then
+// refuses by itself, and that is GitHub's to say.
+func (e *endpoint) client() *github.Client {
+	client := github.NewClient(e.http)
+	client.BaseURL, client.UserAgent = e.base, userAgent
+	return client
+}

@@ -1,0 +1,147 @@
+package githubauth_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"sallyport/githubauth"
+)
+
+// noSecrets wants that nothing of tokens, JWTs and keys is in err or in the logs,
+// however they are printed.
+func noSecrets(t testing.TB, b *bench, err error, more ...string) {
+	t.Helper()
+	b.github.mu.Lock()
+	secrets := append(append([]string{testMark, testPAT}, b.github.jwts...), more...)
+	b.github.mu.Unlock()
+	searchFor(t, secrets, printed(t, err, b.app)+b.logs.String())
+}
+
+// printed is v in every way in which Go prints, logs and encodes.
+func printed(t testing.TB, values ...any) string {
+	t.Helper()
+	var out strings.Builder
+	logger := slog.New(slog.NewTextHandler(&out, nil))
+	jsonLogger := slog.New(slog.NewJSONHandler(&out, nil))
+	for _, v := range values {
+		type hidden struct{ inside any }
+		for _, form := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			fmt.Fprintf(&out, form+"\n", v)
+			fmt.Fprintf(&out, form+"\n", []any{v, &v, hidden{v}, struct{ Shown any }{v}, map[string]any{"k": v}})
+		}
+		logger.Info("text", "value", v)
+		jsonLogger.Info("json", "value", v)
+		if text, err := json.Marshal(v); err == nil {
+			out.Write(text)
+		}
+	}
+	return out.String()
+}
+
+// searchFor finds a secret, any 16 bytes of it, and both in hexadecimal and base64.
+func searchFor(t testing.TB, secrets []string, text string) {
+	t.Helper()
+	seek := func(part string) {
+		t.Helper()
+		for _, form := range []string{part, fmt.Sprintf("%x", part), strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(part)), "=")} {
+			if i := strings.Index(text, form); i >= 0 {
+				t.Errorf("%q is in the output: ...%.160q...", form, text[max(0, i-60):])
+				return
+			}
+		}
+	}
+	for _, secret := range secrets {
+		for from := 0; from+16 <= len(secret); from += 16 {
+			seek(secret[from : from+16])
+		}
+		if len(secret) < 16 {
+			seek(secret)
+		}
+	}
+}
+
+// TestNothingLeaks prints all that there is, in every way in which Go prints, logs
+// and encodes.
+//
+// probe: G10
+// oracle: a search of all that was printed for 16 bytes in a row of any secret, plain, in
+// hexadecimal and in base64
+func TestNothingLeaks(t *testing.T) {
+	b := newBench(t, nil)
+	path := keyFile(t, testKeys().app)
+	key, err := githubauth.LoadKey(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := githubauth.ReadPEM(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	g := grant(t, "repo-write", "Acme", "shop")
+	token, err := b.app.Mint(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	static, patFile := newStatic(t, b, testPAT+"\n")
+	pat, err := static.Mint(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type run struct {
+		token  githubauth.Token // in a field that fmt calls no methods of
+		Shown  githubauth.Token
+		signer githubauth.Signer
+		Signer githubauth.Signer
+	}
+	all := run{token, pat, key, key}
+	out := printed(t, token, &token, pat, key, *key, all, &all, b.app, static, g, githubauth.DefaultProfiles(),
+		githubauth.Config{Signer: key}, githubauth.StaticConfig{TokenFile: patFile}, b.app.Revoke(t.Context(), token.Value()))
+	b.github.mu.Lock()
+	secrets := append([]string{token.Value(), testPAT, testMark, string(block.Bytes), string(text[:200]),
+		testKeys().app.D.String(), testKeys().app.D.Text(16), testKeys().app.Primes[0].String()}, b.github.jwts...)
+	b.github.mu.Unlock()
+	searchFor(t, secrets, out+b.logs.String())
+
+	// The search finds what is there.
+	if !strings.Contains(out, "GitHub token for Acme/{shop}") || !strings.Contains(out, "redacted") {
+		t.Errorf("the token and the key are not in the output at all: %.2000s", out)
+	}
+	var found testing.T
+	searchFor(&found, []string{token.Value()}, "x"+token.Value()[8:]+"y")
+	if !found.Failed() {
+		t.Error("a part of a token is not found")
+	}
+}
+
+func TestToken(t *testing.T) {
+	var none githubauth.Token
+	if none.Value() != "" || none.String() != "no GitHub token" {
+		t.Errorf("the zero token is %q, %s", none.Value(), none)
+	}
+	token := githubauth.NewToken("ghs_x")
+	if token.Value() != "ghs_x" || token.Downscoped {
+		t.Errorf("%q, %v", token.Value(), token)
+	}
+}
+
+// newStatic is a static token in a file.
+func newStatic(t *testing.T, b *bench, text string) (*githubauth.Static, string) {
+	t.Helper()
+	path := t.TempDir() + "/token"
+	if err := os.WriteFile(path, []byte(text), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	c := githubauth.StaticConfig{TokenFile: path, Roots: testKeys().roots, Dial: b.dial}
+	s, err := githubauth.NewStatic(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, path
+}

@@ -1,0 +1,95 @@
+package githubauth_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/githubauth"
+)
+
+// TestScope: a token that is not what was asked for is revoked and not handed out.
+//
+// probe: G2
+// oracle: GitHub's list of tokens, and which of them are still good
+func TestScope(t *testing.T) {
+	repository := func(full string) map[string]any { return map[string]any{"name": "x", "full_name": full} }
+	for _, test := range []struct {
+		name   string
+		change func(*given)
+		reason githubauth.Reason // "" where it is taken
+		says   string
+	}{
+		{"as it is", func(*given) {}, "", ""},
+		{"in other letters", func(a *given) { a.Repositories = []map[string]any{repository("ACME/SHOP"), repository("acme/Site")} }, "", ""},
+		{"no selection, as of old servers", func(a *given) { a.Selection = "" }, "", ""},
+		{"a higher level", func(a *given) { a.Permissions["contents"] = "write" }, githubauth.ReasonWiderScope, "contents: write"},
+		{"an admin", func(a *given) { a.Permissions["issues"] = "admin" }, githubauth.ReasonWiderScope, "issues: admin"},
+		{"a level of which nothing is known", func(a *given) { a.Permissions["issues"] = "READ" }, githubauth.ReasonWiderScope, "issues: READ"},
+		{"one more permission", func(a *given) { a.Permissions["workflows"] = "write" }, githubauth.ReasonWiderScope, "workflows: write"},
+		{"one more, of which nothing is known", func(a *given) { a.Permissions["teleport"] = "read" }, githubauth.ReasonWiderScope, "teleport: read"},
+		{"all repositories", func(a *given) { a.Selection = "all" }, githubauth.ReasonWiderScope, "all repositories"},
+		{"all repositories, none named", func(a *given) { a.Selection, a.Repositories = "all", nil }, githubauth.ReasonWiderScope, "all repositories"},
+		{"no repositories named", func(a *given) { a.Repositories = nil }, githubauth.ReasonWiderScope, "names no repositories"},
+		{"one more repository", func(a *given) { a.Repositories = append(a.Repositories, repository("Acme/Docs")) }, githubauth.ReasonWiderScope, "Acme/Docs"},
+		{"the repository of another owner", func(a *given) { a.Repositories[0] = repository("evil/shop") }, githubauth.ReasonWiderScope, "evil/shop"},
+		{"a repository without owner", func(a *given) { a.Repositories[0] = repository("shop") }, githubauth.ReasonWiderScope, "repository shop"},
+		{"a repository that is called as a token is", func(a *given) { a.Repositories[0] = repository("ghp_" + testMark + "0123456789") }, githubauth.ReasonWiderScope, "[redacted]"},
+		{"a level that looks like a JWT", func(a *given) { a.Permissions["issues"] = "eyJ" + testMark + "0123456789.x" }, githubauth.ReasonWiderScope, "[redacted]"},
+		{"a lower level", func(a *given) { delete(a.Permissions, "issues") }, githubauth.ReasonNarrowerScope, "issues: read"},
+		{"no permissions", func(a *given) { a.Permissions = nil }, githubauth.ReasonNarrowerScope, "contents: read"},
+		{"a repository less", func(a *given) { a.Repositories = a.Repositories[:1] }, githubauth.ReasonNarrowerScope, "Acme/site"},
+		{"no end", func(a *given) { a.ExpiresAt = nil }, githubauth.ReasonMalformed, "no time"},
+		{"an end that is past", func(a *given) { a.ExpiresAt = "2001-01-01T00:00:00Z" }, githubauth.ReasonMalformed, "no time"},
+		{"an end that is no time", func(a *given) { a.ExpiresAt = "soon" }, githubauth.ReasonMalformed, "JSON"},
+		{"a short life", func(a *given) { a.ExpiresAt = time.Now().Add(time.Minute) }, "", ""},
+		{"a line break in the token", func(a *given) { a.Token += "\nx: y" }, githubauth.ReasonMalformed, "no token"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.github.change = test.change
+			token, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop", "site"))
+			if test.reason == "" {
+				if err != nil || token.Value() == "" || len(b.github.alive()) != 1 {
+					t.Errorf("%v, %v; alive are %q", token, err, b.github.alive())
+				}
+				return
+			}
+			e := failure(t, err, test.reason)
+			if !strings.Contains(e.Error(), test.says) || e.Retryable {
+				t.Errorf("%v", e)
+			}
+			alive := b.github.alive()
+			if test.says == "no token" { // what is no token cannot be revoked
+				alive = nil
+			}
+			if token.Value() != "" || len(alive) > 0 {
+				t.Errorf("got %q; alive are %q", token.Value(), alive)
+			}
+			noSecrets(t, b, err)
+		})
+	}
+}
+
+// TestScopeLower: a profile that may write is refused a token that only reads.
+func TestScopeLower(t *testing.T) {
+	b := newBench(t, nil)
+	b.github.change = func(a *given) { a.Permissions["contents"] = "read" }
+	_, err := b.app.Mint(t.Context(), grant(t, "repo-write", "Acme", "shop"))
+	if e := failure(t, err, githubauth.ReasonNarrowerScope); !strings.Contains(e.Error(), "contents: write") || len(b.github.alive()) > 0 {
+		t.Errorf("%v; alive are %q", e, b.github.alive())
+	}
+}
+
+// TestNotGranted: the error says which permission or repository is missing.
+func TestNotGranted(t *testing.T) {
+	b := newBench(t, nil)
+	_, err := b.app.Mint(t.Context(), grant(t, "issues-write", "octocat", "hello"))
+	if e := failure(t, err, githubauth.ReasonNotPermitted); !strings.Contains(e.Error(), `does not have issues: write, which profile "issues-write" needs`) {
+		t.Error(e)
+	}
+	_, err = b.app.Mint(t.Context(), grant(t, "read", "octocat", "shop"))
+	if e := failure(t, err, githubauth.ReasonNotPermitted); !strings.Contains(e.Error(), "does not exist or is not accessible") {
+		t.Error(e)
+	}
+}

@@ -1,0 +1,57 @@
+package githubauth_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"sallyport/githubauth"
+)
+
+func TestStatic(t *testing.T) {
+	b := newBench(t, nil)
+	s, path := newStatic(t, b, "  "+testPAT+"\n")
+	token, err := s.Mint(t.Context(), grant(t, "read", "Acme", "site", "shop"))
+	if err != nil || token.Value() != testPAT {
+		t.Fatalf("%v, %v", token, err)
+	}
+	if token.Downscoped || token.Permissions != nil || !token.Expires.IsZero() || strings.Join(token.Repositories, " ") != "shop site" {
+		t.Errorf("the token is %+v", token)
+	}
+	who, err := s.Identity(t.Context(), token)
+	if want := (githubauth.Identity{Name: "octo-cat", Email: "7+octo-cat@users.noreply.github.com", GitHost: "github.com"}); err != nil || who != want {
+		t.Errorf("the identity is %+v, %v", who, err)
+	}
+	if err := s.Revoke(t.Context(), token.Value()); err != nil || b.github.requests("DELETE installation/token") != 0 {
+		t.Errorf("revoked: %v", err)
+	}
+	if hosts := s.Hosts(); hosts.Git != "github.com" {
+		t.Errorf("the hosts are %v", hosts)
+	}
+
+	// A new token counts at once, a file that went is an error.
+	write := func(text string) {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o400); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(testPAT + "2")
+	if token, err := s.Mint(t.Context(), grant(t, "read", "Acme", "shop")); err != nil || token.Value() != testPAT+"2" {
+		t.Errorf("%v, %v", token, err)
+	}
+	for _, bad := range []string{"", "two words", testPAT + "\n" + testPAT, strings.Repeat("x", 9000)} {
+		write(bad)
+		token, err := s.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
+		failure(t, err, githubauth.ReasonUnauthorized)
+		if token.Value() != "" {
+			t.Errorf("%.20q gives a token", bad)
+		}
+		noSecrets(t, b, err)
+		if _, err := githubauth.NewStatic(githubauth.StaticConfig{TokenFile: path}); err == nil || strings.Contains(err.Error(), testPAT[:20]) {
+			t.Errorf("%.20q: %v", bad, err)
+		}
+	}
+}
