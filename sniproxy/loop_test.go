@@ -346,3 +346,24 @@ func TestRelayAllocs(t *testing.T) {
 		}
 	}
 }
+
+// While too many records wait to be delivered, connections wait as well, and are
+// served afterwards.
+func TestDoorRests(t *testing.T) {
+	noLeak(t)
+	c, k := newTunnelCell(t, nil)
+	c.open(k)
+	loops.mu.Lock()
+	clerk := loops.running[0].clerk
+	loops.mu.Unlock()
+	clerk.waiting.Add(maxUndelivered + 1)
+	hello := helloFor("site.example")
+	client := dialTCP(t, c.tls)
+	send(t, client, hello)
+	time.Sleep(10 * firstRest)
+	if n := c.server.open.Load(); n != 1 {
+		t.Errorf("%d connections are open, want 1", n)
+	}
+	clerk.waiting.Add(-maxUndelivered - 1)
+	readN(t, k.next(t), len(hello))
+}
