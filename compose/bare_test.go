@@ -60,7 +60,7 @@ func TestEnvironmentIsWhatWasIntended(t *testing.T) {
 	got := strings.Fields(out)
 	// bash adds PWD, SHLVL and _ to what it was given.
 	want := []string{"ANTHROPIC_API_KEY", "AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "GITHUB_APP_PRIVATE_KEY_PATH", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_NAME",
-		"GIT_COMMITTER_EMAIL", "GIT_COMMITTER_NAME", "GIT_SSL_CAINFO", "GIT_TERMINAL_PROMPT", "HOME", "LANG", "LC_ALL", "LOGNAME", "NODE_EXTRA_CA_CERTS", "PATH", "PIP_CERT",
+		"GIT_COMMITTER_EMAIL", "GIT_COMMITTER_NAME", "GIT_SSL_CAINFO", "GIT_TERMINAL_PROMPT", "HOME", "LANG", "LC_ALL", "LOGNAME", "NODE_EXTRA_CA_CERTS", "PATH", "PIP_CERT", "PIP_RETRIES",
 		"PWD", "REQUESTS_CA_BUNDLE", "SHELL", "SHLVL", "SSL_CERT_FILE", "TERM", "TMPDIR", "USER", "_"}
 	for _, name := range got {
 		if !slices.Contains(want, name) && !strings.HasPrefix(name, "npm_config_") && !strings.HasPrefix(name, "GIT_CONFIG_") {
