@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/docker/go-units"
+
+	"sallyport/internal/strictyaml"
 )
 
 // A Budget bounds what one run may use of what its policy allows. A field of 0
@@ -69,7 +71,7 @@ const wordNone = "none"
 type budgetValue struct {
 	key   int
 	value int64 // 0 for none
-	at    pos
+	at    strictyaml.Pos
 }
 
 func (b *Budget) set(values []budgetValue) {

@@ -22,7 +22,7 @@ func (l *loader) readBudgets(n ast.Node, field string) []budgetValue {
 	for i, k := range budgetKeys {
 		words[i] = k.word
 	}
-	fields := l.mapping(n, field, words...)
+	fields := l.Mapping(n, field, words...)
 	var values []budgetValue
 	for i, k := range budgetKeys {
 		n, ok := fields[k.word]
@@ -33,17 +33,17 @@ func (l *loader) readBudgets(n ast.Node, field string) []budgetValue {
 		if k.size {
 			want, parse = "a size with its unit, such as 100MB or 1GiB", parseSize
 		}
-		s, p, ok := l.scalar(n, field+"."+k.word, want)
+		s, p, ok := l.Scalar(n, field+"."+k.word, want)
 		switch value, isValue := parse(s); {
 		case !ok:
 		case s == wordNone:
 			values = append(values, budgetValue{i, 0, p})
 		case !isValue:
-			l.fault(p, field+"."+k.word, "%s is not %s; none is no limit", quote(s), want)
+			l.Fault(p, field+"."+k.word, "%s is not %s; none is no limit", quote(s), want)
 		case value == 0:
-			l.fault(p, field+"."+k.word, "%s allows nothing: none is no limit", quote(s))
+			l.Fault(p, field+"."+k.word, "%s allows nothing: none is no limit", quote(s))
 		case value > k.most:
-			l.fault(p, field+"."+k.word, "%s is more than %s, the most there is; none is no limit", quote(s), showBudget(k.most, k.size))
+			l.Fault(p, field+"."+k.word, "%s is more than %s, the most there is; none is no limit", quote(s), showBudget(k.most, k.size))
 		default:
 			values = append(values, budgetValue{i, value, p})
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"sallyport/internal/strictyaml"
 )
 
 // maxGrants bounds what all policies of a file come to together, since a short
@@ -32,7 +34,7 @@ func (l *loader) compile(raw rawFile) *Policies {
 		fmt.Fprintf(h, "%s %s\n", n, ps.byName[n].digest)
 	}
 	ps.digest = fmt.Sprintf("sha256:%x", h.Sum(nil))
-	sortByLine(l.warnings)
+	strictyaml.Sort(l.warnings)
 	ps.warnings = l.warnings
 	return ps
 }
@@ -42,7 +44,7 @@ func (l *loader) compile(raw rawFile) *Policies {
 func (c *compiler) checkUnused(groups []*rawGroup) {
 	for _, g := range groups {
 		if !g.used {
-			c.fault(g.at, wordGroups+"."+show(g.name), "no policy uses this group: name it in one, or remove it")
+			c.Fault(g.at, wordGroups+"."+show(g.name), "no policy uses this group: name it in one, or remove it")
 		}
 	}
 }
@@ -72,7 +74,7 @@ func (c *compiler) effect(p *rawPolicy, path []string) *effect {
 	for _, item := range p.allow {
 		switch {
 		case item.any:
-			e.any, e.anyLine = true, item.at.line
+			e.any, e.anyLine = true, item.at.Line
 		case item.entry != nil:
 			e.add(item.entry)
 		}
@@ -81,15 +83,15 @@ func (c *compiler) effect(p *rawPolicy, path []string) *effect {
 		e.ech = p.ech
 	}
 	e.budget.set(p.budgets)
-	if !e.any && len(e.grants) == 0 && len(c.faults) == 0 { // else a consequence
-		c.fault(p.at, wordPolicies+"."+show(p.name), "allows nothing")
+	if !e.any && len(e.grants) == 0 && len(c.Faults) == 0 { // else a consequence
+		c.Fault(p.at, wordPolicies+"."+show(p.name), "allows nothing")
 	}
 	c.done[p.name] = e
 	for _, ports := range e.grants {
 		c.grants += len(ports)
 	}
 	if c.grants > maxGrants {
-		c.fault(p.at, wordPolicies+"."+show(p.name), "the policies up to here come to more than %d entries", maxGrants)
+		c.Fault(p.at, wordPolicies+"."+show(p.name), "the policies up to here come to more than %d entries", maxGrants)
 	}
 	return e
 }
@@ -104,10 +106,10 @@ func (c *compiler) inherited(p *rawPolicy, path []string) *effect {
 	parent, ok := c.policies[p.extends]
 	switch {
 	case !ok:
-		c.fault(p.extAt, field, "no policy is called %s%s", quote(p.extends), suggest(p.extends, keys(c.policies)))
+		c.Fault(p.extAt, field, "no policy is called %s%s", quote(p.extends), suggest(p.extends, keys(c.policies)))
 		return e
 	case slices.Contains(path, p.extends):
-		c.fault(p.extAt, field, "goes round in a circle: %s", show(strings.Join(append(path, p.extends), " -> ")))
+		c.Fault(p.extAt, field, "goes round in a circle: %s", show(strings.Join(append(path, p.extends), " -> ")))
 		return e
 	}
 	from := c.effect(parent, path)
@@ -141,10 +143,10 @@ func (c *compiler) addGroups(e *effect, p *rawPolicy) {
 					e.grant(en.scope(), port, en)
 					grantIn(own, en.scope(), port, en)
 				case first.via != en.via:
-					c.fault(item.at, item.field, "%s is reached by another way in this group (line %d) than in group %s (line %d)",
+					c.Fault(item.at, item.field, "%s is reached by another way in this group (line %d) than in group %s (line %d)",
 						quote(en.written), en.line, quote(first.group), first.line)
 				case !slices.Equal(first.private, en.private):
-					c.fault(item.at, item.field, "%s admits other private ranges in this group (line %d) than in group %s (line %d)",
+					c.Fault(item.at, item.field, "%s admits other private ranges in this group (line %d) than in group %s (line %d)",
 						quote(en.written), en.line, quote(first.group), first.line)
 				}
 			}
@@ -159,7 +161,7 @@ func (c *compiler) group(item rawItem) *rawGroup {
 	}
 	g := c.groups[item.group]
 	if g == nil {
-		c.fault(item.at, item.field, "no group is called %s%s; a host has a dot in it", quote(item.group), suggest(item.group, keys(c.groups)))
+		c.Fault(item.at, item.field, "no group is called %s%s; a host has a dot in it", quote(item.group), suggest(item.group, keys(c.groups)))
 		return nil
 	}
 	g.used = true
@@ -183,7 +185,7 @@ func (c *compiler) take(e *effect, item rawItem) {
 		}
 	}
 	if !taken && len(entries) > 0 {
-		c.fault(item.at, item.field, "takes nothing away: neither what the policy extends nor its groups allow it")
+		c.Fault(item.at, item.field, "takes nothing away: neither what the policy extends nor its groups allow it")
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"golang.org/x/net/idna"
 	"golang.org/x/net/publicsuffix"
+
+	"sallyport/internal/strictyaml"
 )
 
 // maxPorts bounds the ports of one entry.
@@ -30,12 +32,12 @@ func (l *loader) readItem(n ast.Node, field string) (rawItem, bool) {
 	switch n := n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
 		e, ok := l.readEntry(n, field)
-		return rawItem{at: at(firstToken(n)), field: field, entry: e}, ok
+		return rawItem{at: strictyaml.Start(n), field: field, entry: e}, ok
 	case *ast.AliasNode: // what YAML makes of an unquoted star
-		l.fault(at(n.GetToken()), field, "%s", starFault("*"+n.Value.GetToken().Value))
+		l.Fault(strictyaml.At(n.GetToken()), field, "%s", starFault("*"+n.Value.GetToken().Value))
 		return rawItem{}, false
 	}
-	s, p, ok := l.scalar(n, field, "a group or a host")
+	s, p, ok := l.Scalar(n, field, "a group or a host")
 	if !ok {
 		return rawItem{}, false
 	}
@@ -54,17 +56,17 @@ func looksLikeHost(s string) bool {
 
 // readEntry reads {host: ..., ports: [...], private: [...], via: ...}.
 func (l *loader) readEntry(n ast.Node, field string) (*entry, bool) {
-	fields := l.mapping(n, field, wordHost, wordPorts, wordPrivate, wordVia)
+	fields := l.Mapping(n, field, wordHost, wordPorts, wordPrivate, wordVia)
 	host, ok := fields[wordHost]
 	if !ok {
-		l.fault(at(firstToken(n)), field, `has no host: write {host: .example.com, ports: [443]}`)
+		l.Fault(strictyaml.Start(n), field, `has no host: write {host: .example.com, ports: [443]}`)
 		return nil, false
 	}
 	if a, isAlias := host.(*ast.AliasNode); isAlias {
-		l.fault(at(a.GetToken()), field+"."+wordHost, "%s", starFault("*"+a.Value.GetToken().Value))
+		l.Fault(strictyaml.At(a.GetToken()), field+"."+wordHost, "%s", starFault("*"+a.Value.GetToken().Value))
 		return nil, false
 	}
-	s, p, ok := l.scalar(host, field+"."+wordHost, "a host")
+	s, p, ok := l.Scalar(host, field+"."+wordHost, "a host")
 	if !ok {
 		return nil, false
 	}
@@ -86,20 +88,20 @@ func (l *loader) readEntry(n ast.Node, field string) (*entry, bool) {
 }
 
 // readHost reads a host as an entry spells it.
-func (l *loader) readHost(s string, p pos, field string) (*entry, bool) {
+func (l *loader) readHost(s string, p strictyaml.Pos, field string) (*entry, bool) {
 	bare, tree := strings.CutPrefix(s, ".")
 	name, err := ParseName(bare)
 	if err != nil {
-		l.fault(p, field, "%s", hostFault(s, bare, err))
+		l.Fault(p, field, "%s", hostFault(s, bare, err))
 		return nil, false
 	}
 	if rule, bad := name.OnFloor(); bad {
-		l.fault(p, field, "%s can never be allowed: %s is for metadata services and internal names", quote(s), rule)
+		l.Fault(p, field, "%s can never be allowed: %s is for metadata services and internal names", quote(s), rule)
 		return nil, false
 	}
 	suffix, icann := publicsuffix.PublicSuffix(name.s)
 	if suffix == name.s && icann || tree && holdsSuffixes(name.s) {
-		l.fault(p, field, "%s is a public suffix, under which anybody can register: name the hosts that are meant", quote(s))
+		l.Fault(p, field, "%s is a public suffix, under which anybody can register: name the hosts that are meant", quote(s))
 		return nil, false
 	}
 	if suffix == name.s && tree && !slices.Contains(ownSuffixes[:], suffix) {
@@ -107,7 +109,7 @@ func (l *loader) readHost(s string, p pos, field string) (*entry, bool) {
 	} else if r := publishedUnder(name, tree); r != nil {
 		l.warn(p, field, "%s opens %s, %s: name the hosts that are meant", quote(s), r.host, r.what)
 	}
-	e := &entry{host: name, tree: tree, written: s, line: p.line}
+	e := &entry{host: name, tree: tree, written: s, line: p.Line}
 	e.badPort = badPort(e.portList())
 	return e, true
 }
@@ -170,21 +172,21 @@ func starFault(s string) string {
 
 func (l *loader) readPorts(n ast.Node, field string) []uint16 {
 	var ports []uint16
-	for i, n := range l.list(n, field, "ports") {
-		t := firstToken(n)
+	for i, n := range l.List(n, field, "ports") {
+		t := strictyaml.First(n)
 		port, err := strconv.ParseUint(t.Value, 10, 16)
 		switch {
 		case err != nil || port == 0 || n.Type() != ast.IntegerType || t.Value[0] == '0' || t.Value[0] == '+':
-			l.fault(at(t), field, "%s is not a port: write a number from 1 to 65535", describe(n))
+			l.Fault(strictyaml.At(t), field, "%s is not a port: write a number from 1 to 65535", l.Describe(n))
 		case slices.Contains(ports, uint16(port)):
-			l.fault(at(t), field, "port %d is in the list already", port)
+			l.Fault(strictyaml.At(t), field, "port %d is in the list already", port)
 		case i >= maxPorts:
-			l.fault(at(t), field, "more than %d ports", maxPorts)
+			l.Fault(strictyaml.At(t), field, "more than %d ports", maxPorts)
 			return ports
 		default:
 			ports = append(ports, uint16(port))
 			if !slices.Contains(openPorts[:], uint16(port)) {
-				l.warn(at(t), field, "the gate serves ports 80 and 443: nothing can reach port %d", port)
+				l.warn(strictyaml.At(t), field, "the gate serves ports 80 and 443: nothing can reach port %d", port)
 			}
 		}
 	}
@@ -195,8 +197,8 @@ func (l *loader) readPorts(n ast.Node, field string) []uint16 {
 // readPrivate reads the ranges that an entry admits beside public addresses.
 func (l *loader) readPrivate(n ast.Node, field string) []netip.Prefix {
 	var ps []netip.Prefix
-	for _, n := range l.list(n, field, "address ranges") {
-		s, at, ok := l.scalar(n, field, "an address range")
+	for _, n := range l.List(n, field, "address ranges") {
+		s, at, ok := l.Scalar(n, field, "an address range")
 		if !ok {
 			continue
 		}
@@ -205,7 +207,7 @@ func (l *loader) readPrivate(n ast.Node, field string) []netip.Prefix {
 			problem = "is in the list already"
 		}
 		if problem != "" {
-			l.fault(at, field, "%s %s", quote(s), problem)
+			l.Fault(at, field, "%s %s", quote(s), problem)
 			continue
 		}
 		ps = append(ps, p)

@@ -5,6 +5,8 @@ import (
 	"regexp"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"sallyport/internal/strictyaml"
 )
 
 // What a file says, before its parts are put together.
@@ -15,23 +17,23 @@ type (
 	}
 	rawGroup struct {
 		name    string
-		at      pos
+		at      strictyaml.Pos
 		entries []*entry
 		used    bool
 	}
 	rawPolicy struct {
 		name    string
-		at      pos
+		at      strictyaml.Pos
 		allow   []rawItem
 		remove  []rawItem
 		extends string
-		extAt   pos
+		extAt   strictyaml.Pos
 		ech     *bool // true passes
 		budgets []budgetValue
 	}
 	// A rawItem is a group's name, a host or, in allow, the word "any".
 	rawItem struct {
-		at    pos
+		at    strictyaml.Pos
 		field string
 		group string
 		entry *entry
@@ -65,47 +67,47 @@ const nameFormText = "a name is of lower-case letters, digits, - and _, at most 
 
 func (l *loader) readFile(body ast.Node) rawFile {
 	var raw rawFile
-	fields := l.mapping(body, "", wordVersion, wordGroups, wordPolicies)
+	fields := l.Mapping(body, "", wordVersion, wordGroups, wordPolicies)
 	version, ok := fields[wordVersion]
 	switch {
 	case !ok:
-		l.fault(pos{1, 1}, wordVersion, `is missing: begin the file with "version: 1"`)
+		l.Fault(strictyaml.Pos{Line: 1, Column: 1}, wordVersion, `is missing: begin the file with "version: 1"`)
 	default:
 		if v := version.GetToken(); v.Value != "1" || version.Type() != ast.IntegerType {
-			l.fault(at(v), wordVersion, "%s is no version that is known here: write \"version: 1\"", quote(v.Value))
+			l.Fault(strictyaml.At(v), wordVersion, "%s is no version that is known here: write \"version: 1\"", quote(v.Value))
 		}
 	}
 	if n, ok := fields[wordGroups]; ok {
-		for _, kv := range l.pairs(n, wordGroups) {
+		for _, kv := range l.Pairs(n, wordGroups) {
 			raw.groups = append(raw.groups, l.readGroup(kv))
 		}
 	}
 	n, ok := fields[wordPolicies]
 	if !ok {
-		l.fault(pos{1, 1}, wordPolicies, `is missing: without a policy nothing can run, for example "strict: {allow: [github]}"`)
+		l.Fault(strictyaml.Pos{Line: 1, Column: 1}, wordPolicies, `is missing: without a policy nothing can run, for example "strict: {allow: [github]}"`)
 		return raw
 	}
-	for _, kv := range l.pairs(n, wordPolicies) {
+	for _, kv := range l.Pairs(n, wordPolicies) {
 		raw.policies = append(raw.policies, l.readPolicy(kv))
 	}
 	return raw
 }
 
-func (l *loader) readGroup(kv pair) *rawGroup {
-	g := &rawGroup{name: kv.key, at: kv.at}
-	field := wordGroups + "." + show(kv.key)
+func (l *loader) readGroup(kv strictyaml.Pair) *rawGroup {
+	g := &rawGroup{name: kv.Key, at: kv.At}
+	field := wordGroups + "." + show(kv.Key)
 	l.checkName(kv, field)
-	if kv.key == wordAny {
-		l.fault(kv.at, field, `"any" is the word for every host: choose another name`)
+	if kv.Key == wordAny {
+		l.Fault(kv.At, field, `"any" is the word for every host: choose another name`)
 	}
-	seen := make(map[string]pos)
-	for i, n := range l.list(kv.value, field, "hosts") {
+	seen := make(map[string]strictyaml.Pos)
+	for i, n := range l.List(kv.Value, field, "hosts") {
 		f := fmt.Sprintf("%s[%d]", field, i)
 		item, ok := l.readItem(n, f)
 		switch {
 		case !ok:
 		case item.entry == nil:
-			l.fault(item.at, f, "%s is not a host, which has a dot in it; a group holds no other groups", quote(item.group))
+			l.Fault(item.at, f, "%s is not a host, which has a dot in it; a group holds no other groups", quote(item.group))
 		case l.isNew(seen, item):
 			item.entry.group = g.name
 			g.entries = append(g.entries, item.entry)
@@ -114,31 +116,31 @@ func (l *loader) readGroup(kv pair) *rawGroup {
 	return g
 }
 
-func (l *loader) readPolicy(kv pair) *rawPolicy {
-	p := &rawPolicy{name: kv.key, at: kv.at}
-	field := wordPolicies + "." + show(kv.key)
+func (l *loader) readPolicy(kv strictyaml.Pair) *rawPolicy {
+	p := &rawPolicy{name: kv.Key, at: kv.At}
+	field := wordPolicies + "." + show(kv.Key)
 	l.checkName(kv, field)
-	fields := l.mapping(kv.value, field, wordAllow, wordExtends, wordRemove, wordECH, wordBudgets)
+	fields := l.Mapping(kv.Value, field, wordAllow, wordExtends, wordRemove, wordECH, wordBudgets)
 	if n, ok := fields[wordAllow]; ok {
 		p.allow = l.readAllow(n, field+"."+wordAllow)
 	}
 	if n, ok := fields[wordExtends]; ok {
-		p.extends, p.extAt, _ = l.scalar(n, field+"."+wordExtends, "the name of a policy")
+		p.extends, p.extAt, _ = l.Scalar(n, field+"."+wordExtends, "the name of a policy")
 	}
 	if n, ok := fields[wordRemove]; ok {
 		p.remove = l.readItems(n, field+"."+wordRemove, false)
 		for _, item := range p.remove {
 			if e := item.entry; e != nil && e.ports != nil {
-				l.fault(item.at, item.field, "what is removed goes with all its ports: write %s", quote(e.written))
+				l.Fault(item.at, item.field, "what is removed goes with all its ports: write %s", quote(e.written))
 			}
 		}
 	}
 	if n, ok := fields[wordECH]; ok {
-		if s, p0, ok := l.scalar(n, field+"."+wordECH, "pass or refuse"); ok {
+		if s, p0, ok := l.Scalar(n, field+"."+wordECH, "pass or refuse"); ok {
 			pass := s == wordPass
 			p.ech = &pass
 			if !pass && s != wordRefuse {
-				l.fault(p0, field+"."+wordECH, "%s is not known: write pass or refuse", quote(s))
+				l.Fault(p0, field+"."+wordECH, "%s is not known: write pass or refuse", quote(s))
 			}
 		}
 	}
@@ -147,7 +149,7 @@ func (l *loader) readPolicy(kv pair) *rawPolicy {
 	}
 	if len(fields) > 0 && p.extends == "" {
 		if _, ok := fields[wordAllow]; !ok {
-			l.fault(kv.at, field, `allows nothing: it needs "allow:" or "extends:"`)
+			l.Fault(kv.At, field, `allows nothing: it needs "allow:" or "extends:"`)
 		}
 	}
 	return p
@@ -157,9 +159,9 @@ func (l *loader) readPolicy(kv pair) *rawPolicy {
 func (l *loader) readAllow(n ast.Node, field string) []rawItem {
 	if s, ok := n.(*ast.StringNode); ok {
 		if s.Value == wordAny {
-			return []rawItem{{at: at(s.Token), field: field, any: true}}
+			return []rawItem{{at: strictyaml.At(s.Token), field: field, any: true}}
 		}
-		l.fault(at(s.Token), field, "%s is not a list: write any, or [%s]", quote(s.Value), show(s.Value))
+		l.Fault(strictyaml.At(s.Token), field, "%s is not a list: write any, or [%s]", quote(s.Value), show(s.Value))
 		return nil
 	}
 	return l.readItems(n, field, true)
@@ -167,8 +169,8 @@ func (l *loader) readAllow(n ast.Node, field string) []rawItem {
 
 func (l *loader) readItems(n ast.Node, field string, anyToo bool) []rawItem {
 	var items []rawItem
-	seen := make(map[string]pos)
-	for i, n := range l.list(n, field, "groups and hosts") {
+	seen := make(map[string]strictyaml.Pos)
+	for i, n := range l.List(n, field, "groups and hosts") {
 		item, ok := l.readItem(n, fmt.Sprintf("%s[%d]", field, i))
 		if !ok || !l.isNew(seen, item) {
 			continue
@@ -182,14 +184,14 @@ func (l *loader) readItems(n ast.Node, field string, anyToo bool) []rawItem {
 }
 
 // isNew reports an item that its list has not had before; it is a fault if it has.
-func (l *loader) isNew(seen map[string]pos, item rawItem) bool {
+func (l *loader) isNew(seen map[string]strictyaml.Pos, item rawItem) bool {
 	key := item.group
 	if e := item.entry; e != nil {
 		key = e.pattern()
 	}
 	first, again := seen[key]
 	if again {
-		l.fault(item.at, item.field, "%s is in the list already, on line %d", quote(key), first.line)
+		l.Fault(item.at, item.field, "%s is in the list already, on line %d", quote(key), first.Line)
 		return false
 	}
 	seen[key] = item.at
@@ -197,8 +199,8 @@ func (l *loader) isNew(seen map[string]pos, item rawItem) bool {
 }
 
 // checkName wants that a group or policy has a proper name.
-func (l *loader) checkName(kv pair, field string) {
-	if !nameForm.MatchString(kv.key) {
-		l.fault(kv.at, field, "%s is not a name: %s", quote(kv.key), nameFormText)
+func (l *loader) checkName(kv strictyaml.Pair, field string) {
+	if !nameForm.MatchString(kv.Key) {
+		l.Fault(kv.At, field, "%s is not a name: %s", quote(kv.Key), nameFormText)
 	}
 }

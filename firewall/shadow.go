@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"sallyport/internal/strictyaml"
 )
 
 // Shadowed lists what stands in an allowlist and makes no difference: a host that
@@ -14,21 +16,21 @@ import (
 func Shadowed(r io.Reader, filename string) (FileErrors, error) {
 	src, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
-		return nil, FileErrors{{File: filename, Problem: "cannot be read: " + errText(err), Err: err}}
+		return nil, strictyaml.Unreadable(filename, err)
 	}
 	ps, err := Parse(bytes.NewReader(src), filename)
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{file: filename}
-	s := &shadows{loader: l, policies: ps, raw: l.readFile(l.document(l.text(src)))}
+	l := newLoader(filename)
+	s := &shadows{loader: l, policies: ps, raw: l.readFile(l.Document(bytes.NewReader(src)))}
 	s.groupEntries()
 	for _, p := range s.raw.policies {
 		s.ownEntries(p)
 		s.removals(p)
 		s.budgets(p)
 	}
-	sortByLine(s.reports)
+	strictyaml.Sort(s.reports)
 	return s.reports, nil
 }
 
@@ -39,8 +41,8 @@ type shadows struct {
 	reports  FileErrors
 }
 
-func (s *shadows) report(p pos, field, format string, args ...any) {
-	s.reports = append(s.reports, s.newError(p, field, format, args))
+func (s *shadows) report(p strictyaml.Pos, field, format string, args ...any) {
+	s.reports = append(s.reports, s.Finding(p, field, format, args...))
 }
 
 // groupEntries reports the entries of a group that every policy with that group
@@ -56,7 +58,7 @@ func (s *shadows) groupEntries() {
 				}
 			}
 			if by.Allowed() {
-				s.report(pos{e.line, 0}, fmt.Sprintf("%s.%s[%d]", wordGroups, g.name, i), "%s is allowed already by %s: remove it", quote(e.written), where(by))
+				s.report(strictyaml.Pos{Line: e.line}, fmt.Sprintf("%s.%s[%d]", wordGroups, g.name, i), "%s is allowed already by %s: remove it", quote(e.written), where(by))
 			}
 		}
 	}

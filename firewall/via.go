@@ -11,9 +11,9 @@ import (
 // that proxy is, and its credentials, is for the gate's settings: they have no
 // place in a file that is reviewed and shared.
 func (l *loader) readVia(n ast.Node, field string) string {
-	s, p, ok := l.scalar(n, field, "the name of a proxy")
+	s, p, ok := l.Scalar(n, field, "the name of a proxy")
 	if ok && !nameForm.MatchString(s) {
-		l.fault(p, field, "%s is not the name of a proxy, which stands in the gate's settings: %s", quote(s), nameFormText)
+		l.Fault(p, field, "%s is not the name of a proxy, which stands in the gate's settings: %s", quote(s), nameFormText)
 		return ""
 	}
 	return s

@@ -9,6 +9,8 @@ import (
 
 	"github.com/agnivade/levenshtein"
 	"github.com/goccy/go-yaml/ast"
+
+	"sallyport/internal/strictyaml"
 )
 
 // The words of the file.
@@ -28,21 +30,21 @@ const maxDescription = 200 // bytes
 
 // profiles adds to ps what the file says.
 func (r *reader) profiles(body ast.Node, ps *Profiles) {
-	fields := r.mapping(body, "", wordVersion, wordCeiling, wordProfiles)
+	fields := r.Mapping(body, "", wordVersion, wordCeiling, wordProfiles)
 	if len(fields) == 0 {
 		return // which is a fault
 	}
 	if n, ok := fields[wordVersion]; !ok {
-		r.fault(pos{1, 1}, wordVersion, `is missing: begin the file with "version: 1"`)
+		r.Fault(strictyaml.Pos{Line: 1, Column: 1}, wordVersion, `is missing: begin the file with "version: 1"`)
 	} else if v := n.GetToken(); n.Type() != ast.IntegerType || v.Value != "1" {
-		r.fault(at(v), wordVersion, `%s is no version that is known here: write "version: 1"`, quote(v.Value))
+		r.Fault(strictyaml.At(v), wordVersion, `%s is no version that is known here: write "version: 1"`, quote(v.Value))
 	}
 	ceiling := ps.ceiling
 	if n, ok := fields[wordCeiling]; ok {
-		before := len(r.faults)
+		before := len(r.Faults)
 		ceiling = r.permissions(n, wordCeiling)
-		ps.ceiling, ps.ceilingLine = ceiling, at(first(n)).line
-		if len(r.faults) > before {
+		ps.ceiling, ps.ceilingLine = ceiling, strictyaml.Start(n).Line
+		if len(r.Faults) > before {
 			ceiling = nil // says nothing about the profiles
 		}
 	}
@@ -50,43 +52,43 @@ func (r *reader) profiles(body ast.Node, ps *Profiles) {
 	if !ok {
 		return
 	}
-	for _, kv := range r.pairs(n, wordProfiles) {
-		field := wordProfiles + "." + clean(kv.key)
-		_, taken := ps.byName[kv.key] // a pair is there once, so by a built-in one
+	for _, kv := range r.Pairs(n, wordProfiles) {
+		field := wordProfiles + "." + clean(kv.Key)
+		_, taken := ps.byName[kv.Key] // a pair is there once, so by a built-in one
 		switch {
-		case !nameForm.MatchString(kv.key):
-			r.fault(kv.at, field, "%s is not a name: a name is of lower-case letters, digits, - and _, at most 63 of them", quote(kv.key))
+		case !nameForm.MatchString(kv.Key):
+			r.Fault(kv.At, field, "%s is not a name: a name is of lower-case letters, digits, - and _, at most 63 of them", quote(kv.Key))
 		case taken:
-			r.fault(kv.at, field, "%s is built in and stays as it is: choose another name", quote(kv.key))
+			r.Fault(kv.At, field, "%s is built in and stays as it is: choose another name", quote(kv.Key))
 		default:
-			ps.byName[kv.key] = r.profile(kv, field, ceiling)
-			ps.lines[kv.key] = kv.at.line
+			ps.byName[kv.Key] = r.profile(kv, field, ceiling)
+			ps.lines[kv.Key] = kv.At.Line
 		}
 	}
 }
 
-func (r *reader) profile(kv pair, field string, ceiling Permissions) Profile {
-	p, before := Profile{Name: kv.key}, len(r.faults)
-	fields := r.mapping(kv.value, field, wordDescription, wordPermissions, wordAppKey)
+func (r *reader) profile(kv strictyaml.Pair, field string, ceiling Permissions) Profile {
+	p, before := Profile{Name: kv.Key}, len(r.Faults)
+	fields := r.Mapping(kv.Value, field, wordDescription, wordPermissions, wordAppKey)
 	if n, ok := fields[wordDescription]; ok {
-		p.Description = r.text(n, field+"."+wordDescription)
+		p.Description = r.description(n, field+"."+wordDescription)
 	}
 	if n, ok := fields[wordAppKey]; ok {
 		p.AllowMcpAppAuth = r.bool(n, field+"."+wordAppKey)
 	}
 	n, ok := fields[wordPermissions]
 	if !ok {
-		r.fault(kv.at, field, "has no %s: GitHub would take that for all of them", wordPermissions)
+		r.Fault(kv.At, field, "has no %s: GitHub would take that for all of them", wordPermissions)
 		return p
 	}
 	where := field + "." + wordPermissions
 	p.Permissions = r.permissions(n, where)
-	if ceiling == nil || len(r.faults) > before {
+	if ceiling == nil || len(r.Faults) > before {
 		return p
 	}
-	for _, kv := range r.pairs(n, where) {
-		if err := (Permissions{kv.key: p.Permissions[kv.key]}).Within(ceiling); err != nil {
-			r.fault(kv.at, where, "%v: ask for less, or raise the file's ceiling", err)
+	for _, kv := range r.Pairs(n, where) {
+		if err := (Permissions{kv.Key: p.Permissions[kv.Key]}).Within(ceiling); err != nil {
+			r.Fault(kv.At, where, "%v: ask for less, or raise the file's ceiling", err)
 		}
 	}
 	return p
@@ -96,19 +98,19 @@ func (r *reader) profile(kv pair, field string, ceiling Permissions) Profile {
 // any permission of a repository metadata: read; so it is always in the result.
 func (r *reader) permissions(n ast.Node, field string) Permissions {
 	ps := Permissions{}
-	for _, kv := range r.pairs(n, field) {
-		level, p, ok := r.scalar(kv.value, field+"."+clean(kv.key), "a level: write read or write")
+	for _, kv := range r.Pairs(n, field) {
+		level, p, ok := r.Text(kv.Value, field+"."+clean(kv.Key), "a level: write read or write")
 		if !ok {
 			continue
 		}
-		known, ok := knownPermissions[kv.key]
+		known, ok := knownPermissions[kv.Key]
 		switch {
 		case !ok:
-			r.fault(kv.at, field, "GitHub knows no permission %s%s", quote(kv.key), suggest(kv.key, permissionNames()))
+			r.Fault(kv.At, field, "GitHub knows no permission %s%s", quote(kv.Key), suggest(kv.Key, permissionNames()))
 		case !slices.Contains(known.levels, level):
-			r.fault(p, field+"."+kv.key, "%s is no level of it, it has %s", quote(level), strings.Join(known.levels, ", "))
+			r.Fault(p, field+"."+kv.Key, "%s is no level of it, it has %s", quote(level), strings.Join(known.levels, ", "))
 		default:
-			ps[kv.key] = level
+			ps[kv.Key] = level
 		}
 	}
 	if ps["metadata"] == "" {
@@ -117,23 +119,19 @@ func (r *reader) permissions(n ast.Node, field string) Permissions {
 	return ps
 }
 
-func (r *reader) text(n ast.Node, field string) string {
-	s, ok := n.(*ast.StringNode)
-	switch {
-	case !ok:
-		r.fault(at(first(n)), field, "%s is not a text: put it between quotation marks", describe(n))
-		return ""
-	case len(s.Value) > maxDescription, s.Value != clean(s.Value):
-		r.fault(at(first(n)), field, "a description is one line of at most %d bytes, without credentials", maxDescription)
-		return ""
+func (r *reader) description(n ast.Node, field string) string {
+	s, p, ok := r.Text(n, field, "a text: put it between quotation marks")
+	if !ok || len(s) <= maxDescription && s == clean(s) {
+		return s
 	}
-	return s.Value
+	r.Fault(p, field, "a description is one line of at most %d bytes, without credentials", maxDescription)
+	return ""
 }
 
 func (r *reader) bool(n ast.Node, field string) bool {
 	b, ok := n.(*ast.BoolNode)
 	if !ok {
-		r.fault(at(first(n)), field, "%s is not true or false", describe(n))
+		r.Fault(strictyaml.Start(n), field, "%s is not true or false", r.Describe(n))
 		return false
 	}
 	return b.Value

@@ -1,11 +1,18 @@
-package firewall
+package strictyaml
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"strings"
 )
 
-// A FileError is one fault of an allowlist.
+// maxFaults bounds the faults that are reported of one file.
+const maxFaults = 100
+
+// A FileError is one fault of a file.
 type FileError struct {
 	File string
 	// Line and Column count from 1; both are 0 for a fault of the whole file.
@@ -40,8 +47,8 @@ func (e *FileError) Error() string {
 
 func (e *FileError) Unwrap() error { return e.Err }
 
-// FileErrors are all faults of an allowlist in the order of their lines, one on
-// each line of Error. It is never returned empty as an error.
+// FileErrors are all faults of a file in the order of their lines, one on each
+// line of Error. It is never returned empty as an error.
 type FileErrors []*FileError
 
 func (es FileErrors) Error() string {
@@ -59,4 +66,20 @@ func (es FileErrors) Unwrap() []error {
 		errs[i] = e
 	}
 	return errs
+}
+
+// Sort puts es in the order of their places.
+func Sort(es FileErrors) {
+	slices.SortStableFunc(es, func(a, b *FileError) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// Unreadable is the error about a file that could not be read because of err.
+func Unreadable(file string, err error) FileErrors {
+	text := err.Error()
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		text = p.Err.Error() // the path is in front already
+	}
+	return FileErrors{{File: file, Problem: "cannot be read: " + text, Err: err}}
 }
