@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
-	"strings"
 )
 
 // record is a line of pi's event stream (its docs/json.md), or of agentic-pi's, which adds
@@ -64,49 +63,6 @@ type usage struct {
 	Cost       struct {
 		Total float64 `json:"total"`
 	} `json:"cost"`
-}
-
-type block struct {
-	Type      string          `json:"type"`
-	Text      string          `json:"text"`
-	Thinking  string          `json:"thinking"`
-	ID        string          `json:"id"`
-	Name      string          `json:"name"`
-	Arguments json.RawMessage `json:"arguments"`
-}
-
-// content is a message's blocks. A plain string stands for one text.
-type content []block
-
-func (c *content) UnmarshalJSON(p []byte) error {
-	if bytes.HasPrefix(p, []byte{'"'}) {
-		var text string
-		if err := json.Unmarshal(p, &text); err != nil {
-			return err
-		}
-		*c = content{{Type: "text", Text: text}}
-		return nil
-	}
-	var blocks []block
-	if err := json.Unmarshal(p, &blocks); err != nil {
-		return err
-	}
-	*c = blocks
-	return nil
-}
-
-// text is all that the content says.
-func (c content) text() string {
-	var parts []string
-	for _, b := range c {
-		switch b.Type {
-		case "text":
-			parts = append(parts, b.Text)
-		case "image":
-			parts = append(parts, "[image]")
-		}
-	}
-	return strings.Join(parts, "\n")
 }
 
 // amount is a number that an agent reports, made fit for summing up: an agent

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"sallyport/entrypoint"
 	"sallyport/executor/api"
@@ -15,7 +16,7 @@ import (
 
 // Bounds of one message and of a run's complaints.
 const (
-	maxBlocks   = 256 // of a message that become events
+	maxBlocks   = 256 // of a message that are read
 	maxWarnings = 20  // about the agent's output in a run
 )
 
@@ -90,8 +91,10 @@ func (s *stream) warn(text string) {
 }
 
 func (s *stream) line(p []byte) {
-	// Replaced here once, as raw JSON would carry bad bytes on.
-	p = bytes.ToValidUTF8(p, []byte("\uFFFD"))
+	if !utf8.Valid(p) {
+		// Replaced here once, as raw JSON would carry bad bytes on.
+		p = bytes.ToValidUTF8(p, []byte("\uFFFD"))
+	}
 	var r record
 	err := json.Unmarshal(p, &r)
 	if odd := (*json.UnmarshalTypeError)(nil); errors.As(err, &odd) {
@@ -173,11 +176,10 @@ func (s *stream) message(m *message) {
 	if !failed {
 		s.turns++
 	}
-	for i, b := range m.Content {
-		if i == maxBlocks {
-			s.warn(fmt.Sprintf("a message of %d parts was cut after %d", len(m.Content), maxBlocks))
-			break
-		}
+	if m.Content.more {
+		s.warn(fmt.Sprintf("a message of more than %d parts was cut there", maxBlocks))
+	}
+	for _, b := range m.Content.blocks {
 		switch {
 		case b.Type == "text" && b.Text != "":
 			s.emit(api.Event{Type: api.EventText, MessageID: id, Text: marked(b.Text)})
@@ -189,8 +191,8 @@ func (s *stream) message(m *message) {
 	}
 	s.spend(m.Usage, id, m.Model)
 	text, was := cut(m.Content.text(), maxOutput)
-	s.text, s.cut = strings.Clone(text), was
-	s.last = &message{Provider: short(m.Provider), Model: short(m.Model), StopReason: m.StopReason, ErrorMessage: marked(m.ErrorMessage)}
+	s.text, s.cut = strings.Clone(text), was || m.Content.more
+	s.last = &message{Provider: short(m.Provider), Model: short(m.Model), StopReason: short(m.StopReason), ErrorMessage: marked(m.ErrorMessage)}
 }
 
 // timed adds the time that the model took for a message: what the agent says,
@@ -220,14 +222,15 @@ func (s *stream) spend(u usage, id, model string) {
 }
 
 func (s *stream) announce(message, id, name string, args json.RawMessage) {
+	id = short(id)
 	s.started[id] = struct{}{}
 	s.emit(api.Event{Type: api.EventToolStart, MessageID: message,
-		Tool: &api.Tool{ID: short(id), Name: short(name), Args: boundArgs(args)}})
+		Tool: &api.Tool{ID: id, Name: short(name), Args: boundArgs(args)}})
 }
 
 // toolStart announces a use of a tool that no message did.
 func (s *stream) toolStart(r record) {
-	if _, ok := s.started[r.ToolCallID]; !ok {
+	if _, ok := s.started[short(r.ToolCallID)]; !ok {
 		s.announce("", r.ToolCallID, r.ToolName, r.Args)
 	}
 	if len(s.started) > maxBlocks {
@@ -239,6 +242,7 @@ func (s *stream) toolEnd(r record) {
 	t := &api.Tool{ID: short(r.ToolCallID), Name: short(r.ToolName), IsError: r.IsError}
 	if r.Result != nil {
 		t.Result, t.Truncated = cut(r.Result.Content.text(), maxText)
+		t.Truncated = t.Truncated || r.Result.Content.more
 	}
 	s.emit(api.Event{Type: api.EventToolEnd, Tool: t})
 }

@@ -322,6 +322,8 @@ func TestWarningsEnd(t *testing.T) {
 
 func FuzzStream(f *testing.F) {
 	f.Add([]byte(`{"type":"message_end","message":{"role":"assistant","content":[{"type":"toolCall","id":"a","name":"b","arguments":{"c":"\ud800"}}]}}`+"\n"), 3)
+	f.Add([]byte(`{"type":"message_end","message":{"role":"assistant","content":[`+strings.Repeat("0,{},", maxBlocks)+`"x"],"content":"y"}}`+"\n"), 700)
+	f.Add([]byte(`{"type":"tool_execution_end","result":{"content":[`+strings.Repeat(`{"type":"image"},`, maxBlocks)+`{}]}}`+"\n"), 9)
 	f.Fuzz(func(t *testing.T, p []byte, at int) {
 		whole, parts := clocked("pi"), clocked("pi")
 		a := whole.Stdout(p)
@@ -342,6 +344,9 @@ func FuzzStream(f *testing.F) {
 		for _, e := range append(a, oa.Events...) {
 			if len(e.Text) > maxText || e.Tool != nil && (len(e.Tool.Result) > maxText || len(e.Tool.Args) > maxArgs) {
 				t.Fatalf("an event is too large: %s", e.Type)
+			}
+			if len(e.Model) > maxName || e.Tool != nil && (len(e.Tool.ID) > maxName || len(e.Tool.Name) > maxName) {
+				t.Fatalf("a name is too long: %+v", e)
 			}
 		}
 	})

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
@@ -36,9 +37,11 @@ func marked(s string) string {
 	return s
 }
 
-// short is a name cut to its bound.
+// short is a name cut to its bound. It keeps nothing of a longer one.
 func short(s string) string {
-	s, _ = cut(s, maxName)
+	if s, was := cut(s, maxName); was {
+		return strings.Clone(s)
+	}
 	return s
 }
 
@@ -49,24 +52,67 @@ func boundArgs(raw json.RawMessage) json.RawMessage {
 	if len(raw) <= maxArgs {
 		return raw
 	}
-	var fields map[string]any
-	if err := json.Unmarshal(raw, &fields); err == nil {
-		for name, v := range fields {
-			if s, ok := v.(string); ok {
-				if s, was := cut(s, maxArgs/4); was {
-					fields[name] = s + mark
-				}
-			}
-		}
-		if p, err := json.Marshal(fields); err == nil && len(p) <= maxArgs {
-			return p
-		}
+	if p := cutFields(raw); p != nil {
+		return p
 	}
 	// Escapes may make a string up to six times as long.
-	head, _ := cut(string(raw), maxArgs/8)
+	head, _ := cut(strings.ToValidUTF8(string(raw[:maxArgs/8]), ""), maxArgs/8)
 	p, err := json.Marshal(head + mark)
 	if err != nil {
 		return nil
+	}
+	return p
+}
+
+// cutFields is the object raw with its long strings cut, or nil where that is not
+// enough or raw is no object. No value is decoded but such strings: what another
+// would take in memory has nothing to do with its length.
+func cutFields(raw []byte) json.RawMessage {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil
+	}
+	out := []byte{'{'}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil
+		}
+		field, err := json.Marshal(name)
+		if err != nil {
+			return nil
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, field...), ':'), cutString(value)...)
+		if len(out) >= maxArgs {
+			return nil
+		}
+	}
+	return append(out, '}')
+}
+
+// cutString cuts a value that is a long string, and returns any other as it is.
+func cutString(value json.RawMessage) json.RawMessage {
+	if value[0] != '"' || len(value) <= maxArgs/4 {
+		return value
+	}
+	var s string
+	if json.Unmarshal(value, &s) != nil {
+		return value
+	}
+	s, was := cut(s, maxArgs/4)
+	if !was {
+		return value
+	}
+	p, err := json.Marshal(s + mark)
+	if err != nil {
+		return value
 	}
 	return p
 }

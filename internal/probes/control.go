@@ -107,4 +107,7 @@ var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X14", Residual: residuals,
 		Tried: "name another site in the second hello, which a server may ask for",
 		Must:  "not seen: the listed server is the one that is spoken to"},
+	{ID: "X15",
+		Tried: "print a line, as long as one may be, that takes a hundred times its length in memory to read",
+		Must:  "the executor takes memory in proportion to the line"},
 }}
