@@ -2,9 +2,11 @@ package executor_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -357,6 +359,45 @@ func TestEgressEvents(t *testing.T) {
 	}
 	if n != 2 {
 		t.Errorf("%d egress events, want one for each kind of decision", n)
+	}
+}
+
+// Names that an agent makes up do not take the room for what it reaches: of the
+// events as of the rows, refusals have a half at most.
+//
+// probe: X16
+// oracle: the events and the receipt as a client of the API gets them
+func TestEgressEventsFlood(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	id := h.begin(command("echo begun; sleep 2"))
+	h.awaitText(id, "begun")
+	const flood, reached = 2500, 300
+	for i := range flood {
+		h.gate.decide(firewall.Record{Kind: firewall.KindDNS, Host: fmt.Sprintf("x%d.example", i), Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
+	}
+	for i := range reached {
+		h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: fmt.Sprintf("y%d.github.com", i), Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 10})
+	}
+	res := h.finish(id)
+	events, rows := map[firewall.Verdict]int{}, map[firewall.Verdict]int{}
+	for _, ev := range h.events(id, "") {
+		if ev.Type == api.EventEgress {
+			events[ev.Decision.Verdict]++
+		}
+	}
+	for _, row := range res.Receipt.Hosts {
+		rows[row.Verdict]++
+	}
+	if events[firewall.Allow] != reached || events[firewall.Deny] != 500 {
+		t.Errorf("events %v, want %d of what was reached and 500 refusals", events, reached)
+	}
+	if rows[firewall.Allow] != reached || rows[firewall.Deny] != 2048 {
+		t.Errorf("rows %v, want %d of what was reached and 2048 refusals", rows, reached)
+	}
+	want := []firewall.VerdictSum{{Verdict: firewall.Deny, Count: flood - 2048}}
+	if !slices.Equal(res.Receipt.OverflowSums, want) || res.Receipt.Overflow != flood-2048 {
+		t.Errorf("beyond the rows: %+v, %d; want %+v", res.Receipt.OverflowSums, res.Receipt.Overflow, want)
 	}
 }
 

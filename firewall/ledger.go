@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// maxRows is the most distinct rows of one receipt. A run that asks for more
-// names than this has its further decisions counted in Receipt.Overflow.
+// maxRows is the most distinct rows of one receipt. The decisions of a run that
+// asks for more names than this are summed in Receipt.OverflowSums.
 const maxRows = 4096
 
 // maxChanges is the most changes of policy that one receipt lists.
@@ -29,8 +29,8 @@ type Ledger struct {
 	outcomes []outcome
 	spare    []count         // not used yet
 	text     strings.Builder // of hosts
-	rows     int
-	overflow int64
+	places   Places          // of rows
+	overflow []VerdictSum
 }
 
 // A count is a row: of the decisions with one outcome about one host and port.
@@ -58,7 +58,7 @@ const (
 // NewLedger returns an empty ledger for a run under the named policy, whose
 // digest it repeats in the receipt.
 func NewLedger(policy, digest string) *Ledger {
-	return &Ledger{policy: policy, digest: digest, first: make(map[string]*count)}
+	return &Ledger{policy: policy, digest: digest, first: make(map[string]*count), places: Places{Most: maxRows}}
 }
 
 // Changed notes that the policy has changed. Of more changes than maxChanges the
@@ -105,8 +105,8 @@ func (l *Ledger) add(r *Record) *count {
 		t = t.next
 	}
 	if t == nil {
-		if l.rows >= maxRows {
-			l.overflow += n
+		if !l.places.Take(r) {
+			l.addOver(r, n)
 			return nil
 		}
 		t = l.newRow(r.Host, first)
@@ -116,6 +116,19 @@ func (l *Ledger) add(r *Record) *count {
 	t.up += r.BytesUp
 	t.down += r.BytesDown
 	return t
+}
+
+// addOver counts r, which stands for n decisions and has no row. l.mu is held.
+func (l *Ledger) addOver(r *Record, n int64) {
+	i := slices.IndexFunc(l.overflow, func(s VerdictSum) bool { return s.Verdict == r.Verdict })
+	if i < 0 {
+		i = len(l.overflow)
+		l.overflow = append(l.overflow, VerdictSum{Verdict: r.Verdict})
+	}
+	s := &l.overflow[i]
+	s.Count += n
+	s.BytesUp += r.BytesUp
+	s.BytesDown += r.BytesDown
 }
 
 // outcome is the index of what r says of its host and port. There are no more of
@@ -139,7 +152,6 @@ func (l *Ledger) newRow(host string, first *count) *count {
 	}
 	t := &l.spare[0]
 	l.spare = l.spare[1:]
-	l.rows++
 	if first != nil {
 		t.host, t.next, first.next = first.host, first.next, t
 		return t
@@ -165,8 +177,11 @@ func (l *Ledger) keep(s string) string {
 func (l *Ledger) Receipt() Receipt {
 	l.mu.Lock()
 	r := Receipt{
-		Policy: l.policy, Digest: l.digest, Changes: slices.Clone(l.changes), Overflow: l.overflow,
-		Hosts: make([]ReceiptHost, 0, l.rows),
+		Policy: l.policy, Digest: l.digest, Changes: slices.Clone(l.changes), OverflowSums: slices.Clone(l.overflow),
+		Hosts: make([]ReceiptHost, 0, l.places.taken()),
+	}
+	for _, s := range r.OverflowSums {
+		r.Overflow += s.Count
 	}
 	for _, t := range l.first {
 		for ; t != nil; t = t.next {
@@ -178,6 +193,7 @@ func (l *Ledger) Receipt() Receipt {
 		}
 	}
 	l.mu.Unlock()
+	slices.SortFunc(r.OverflowSums, func(a, b VerdictSum) int { return cmp.Compare(a.Verdict, b.Verdict) })
 	slices.SortFunc(r.Hosts, func(a, b ReceiptHost) int {
 		return cmp.Or(
 			cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Kind, b.Kind),

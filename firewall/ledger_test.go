@@ -83,6 +83,63 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 }
 
+// Names that a sandbox makes up have a part of the rows only, refused or looked up,
+// and what it reaches afterwards has the rest. What has no row is in the sums.
+func TestLedgerSharesRows(t *testing.T) {
+	refused := Record{Kind: KindDNS, Verdict: Deny, Reason: ReasonNotListed}
+	lookedUp := Record{Kind: KindDNS, Verdict: Allow, Reason: ReasonListed}
+	reached := Record{Kind: KindTLS, Port: 443, Verdict: Allow, Reason: ReasonListed, BytesUp: 3, BytesDown: 2}
+	cut := Record{Kind: KindTLS, Port: 443, Verdict: Deny, Reason: ReasonBudget, BytesUp: 5}
+	l := NewLedger("open", "")
+	names := 0
+	add := func(n int, r Record) {
+		for range n {
+			names++
+			r.Host = fmt.Sprintf("h%d.example", names)
+			l.Add(r)
+		}
+	}
+	rows := func() map[Record]int {
+		n := make(map[Record]int)
+		for _, h := range l.Receipt().Hosts {
+			n[Record{Kind: h.Kind, Port: h.Port, Verdict: h.Verdict, Reason: h.Reason, BytesUp: h.BytesUp, BytesDown: h.BytesDown}]++
+		}
+		return n
+	}
+	add(2*maxRows, refused)
+	add(2*maxRows, lookedUp)
+	if got, want := rows(), map[Record]int{refused: maxRows / 2, lookedUp: maxRows / 4}; !reflect.DeepEqual(got, want) {
+		t.Errorf("rows %v, want %v", got, want)
+	}
+	add(maxRows/8, reached)
+	add(maxRows/8, cut)
+	want := map[Record]int{refused: maxRows / 2, lookedUp: maxRows / 4, reached: maxRows / 8, cut: maxRows / 8}
+	if got := rows(); !reflect.DeepEqual(got, want) {
+		t.Errorf("rows %v, want %v", got, want)
+	}
+	add(10, reached)
+	add(10, cut)
+	l.Add(Record{Host: "", Kind: KindTLS, Verdict: Deny, Reason: ReasonLimit, Count: 1000})
+	r := l.Receipt()
+	sums := []VerdictSum{
+		{Verdict: Allow, Count: 7*maxRows/4 + 10, BytesUp: 30, BytesDown: 20},
+		{Verdict: Deny, Count: 3*maxRows/2 + 1010, BytesUp: 50},
+	}
+	if !reflect.DeepEqual(r.OverflowSums, sums) || r.Overflow != sums[0].Count+sums[1].Count || !reflect.DeepEqual(rows(), want) {
+		t.Errorf("sums %+v, %d over, rows %v; want %+v", r.OverflowSums, r.Overflow, rows(), sums)
+	}
+	if n := NewLedger("open", "").Receipt(); n.OverflowSums != nil || n.Overflow != 0 {
+		t.Errorf("an empty receipt has %+v", n)
+	}
+}
+
+// Of the zero Places nobody gets one.
+func TestPlacesZero(t *testing.T) {
+	if new(Places).Take(&Record{Kind: KindTLS, Verdict: Allow}) {
+		t.Error("a place")
+	}
+}
+
 // What AddAll leaves in the records stays what it is when the caller uses the
 // text again, for hosts that have a row and for those that found no room.
 func TestLedgerAddAll(t *testing.T) {
@@ -104,8 +161,8 @@ func TestLedgerAddAll(t *testing.T) {
 		}
 	}
 	r := l.Receipt()
-	if len(r.Hosts) != maxRows || r.Overflow != 101 {
-		t.Errorf("%d rows, %d over; want %d and 101", len(r.Hosts), r.Overflow, maxRows)
+	if len(r.Hosts) != maxRows/2+1 || r.Overflow != maxRows/2+100 {
+		t.Errorf("%d rows, %d over; want %d and %d", len(r.Hosts), r.Overflow, maxRows/2+1, maxRows/2+100)
 	}
 	seen := make(map[ReceiptHost]bool)
 	for _, h := range r.Hosts {

@@ -61,9 +61,19 @@ type Receipt struct {
 	// Changes are those of the policy during the lease, the oldest first.
 	Changes []PolicyChange `json:"changes,omitempty"`
 	Hosts   []ReceiptHost  `json:"hosts"`
-	// Overflow counts decisions about further hosts once the cap on distinct
-	// rows was reached; they are in the log all the same.
-	Overflow int64 `json:"overflow,omitempty"`
+	// Overflow counts the decisions that found no room for a row of their own, see
+	// Places; they are in the log all the same. OverflowSums sums them by verdict, so
+	// that rows and sums have all that the run did. Receipts of before had no sums.
+	Overflow     int64        `json:"overflow,omitempty"`
+	OverflowSums []VerdictSum `json:"overflowSums,omitempty"`
+}
+
+// A VerdictSum is what decisions of one verdict come to.
+type VerdictSum struct {
+	Verdict   Verdict `json:"verdict"`
+	Count     int64   `json:"count"`
+	BytesUp   int64   `json:"bytesUp"`
+	BytesDown int64   `json:"bytesDown"`
 }
 
 // A PolicyChange is a reloaded allowlist that changed what the policy of a lease

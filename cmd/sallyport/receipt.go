@@ -192,7 +192,21 @@ func printReceiptDiff(w io.Writer, was, is firewall.Receipt, factor float64) (di
 			say("grown", "%s %s down; it was %s", at, bytesText(now.down), bytesText(old.down))
 		}
 	}
+	diffSums(say, overflow(was), overflow(is), factor)
 	return differ
+}
+
+// diffSums is for what had no row of its own.
+func diffSums(say func(word, format string, args ...any), was, is []firewall.VerdictSum, factor float64) {
+	for _, now := range is {
+		i := slices.IndexFunc(was, func(s firewall.VerdictSum) bool { return s.Verdict == now.Verdict })
+		switch {
+		case i < 0:
+			say("new", "%s", sumText(now))
+		case grew(was[i].BytesUp, now.BytesUp, factor) || grew(was[i].BytesDown, now.BytesDown, factor):
+			say("grown", "%s; it was %s", sumText(now), sumText(was[i]))
+		}
+	}
 }
 
 func grew(was, is int64, factor float64) bool {

@@ -113,10 +113,27 @@ func printReceipt(w io.Writer, r firewall.Receipt) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if r.Overflow > 0 {
-		fmt.Fprintf(w, "and %d decisions about further hosts\n", r.Overflow)
+	for _, s := range overflow(r) {
+		fmt.Fprintf(w, "and %s\n", sumText(s))
 	}
 	return nil
+}
+
+// overflow are the sums of the decisions without a row. A receipt of before they
+// were summed has their count only.
+func overflow(r firewall.Receipt) []firewall.VerdictSum {
+	if len(r.OverflowSums) == 0 && r.Overflow > 0 {
+		return []firewall.VerdictSum{{Count: r.Overflow}}
+	}
+	return r.OverflowSums
+}
+
+func sumText(s firewall.VerdictSum) string {
+	text := fmt.Sprintf("%d decisions about further hosts", s.Count)
+	if s.Verdict != "" {
+		text += fmt.Sprintf(" (%s), %s up, %s down", s.Verdict, bytesText(s.BytesUp), bytesText(s.BytesDown))
+	}
+	return safe(text)
 }
 
 // connected reports whether the receipt has a connection to host.

@@ -18,7 +18,9 @@ func agentRun() []api.Event {
 		InputTokens: 2000, CacheReadInputTokens: 10_100, OutputTokens: 834, ExecutionID: "01test",
 		Github:    &api.GithubReceipt{Profile: "read", Owner: "acme", Repositories: []string{"app", "lib"}, Downscoped: true, Refreshed: 2, Revoked: true, Checkout: "done"},
 		Artifacts: []api.Artifact{{Name: "a\tb\x1b.md", Size: 2048, SHA256: "abcd"}, {Name: "big", Skipped: "larger than the bound"}},
-		Receipt: firewall.Receipt{Policy: "strict", Digest: "sha256:0123", Overflow: 7, Hosts: []firewall.ReceiptHost{
+		Receipt: firewall.Receipt{Policy: "strict", Digest: "sha256:0123", Overflow: 7, OverflowSums: []firewall.VerdictSum{
+			{Verdict: firewall.Allow, Count: 2, BytesUp: 3 << 20, BytesDown: 4096}, {Verdict: firewall.Deny, Count: 5},
+		}, Hosts: []firewall.ReceiptHost{
 			{Host: "api.anthropic.com", Kind: firewall.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 2},
 			{Host: "api.anthropic.com", Port: 443, Kind: firewall.KindTLS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 3, BytesUp: 24_100, BytesDown: 18_700},
 			{Host: "looked-up.github.com", Kind: firewall.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 1},

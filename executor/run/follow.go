@@ -10,8 +10,8 @@ import (
 	"sallyport/gate/control"
 )
 
-// maxEgressEvents is how many distinct decisions become events; the receipt
-// counts them all.
+// maxEgressEvents is how many distinct decisions become events, shared out as
+// firewall.Places says; the receipt counts them all.
 const maxEgressEvents = 1000
 
 // A follower reads a run's decisions from the gate. That the stream goes on is
@@ -21,7 +21,10 @@ type follower struct {
 	done   chan struct{} // closed when the stream is over
 
 	ledger *firewall.Ledger
-	seen   map[decision]bool // only the stream's goroutine uses it
+
+	// Only the stream's goroutine uses these.
+	seen   map[decision]bool
+	places firewall.Places // in seen
 
 	mu       sync.Mutex // guards what follows
 	settling bool       // the run is over, so the end of the stream means nothing
@@ -44,6 +47,7 @@ func (x *execution) startFollower(leased control.Cell) *follower {
 		done:   make(chan struct{}),
 		ledger: firewall.NewLedger(leased.Policy, leased.Digest),
 		seen:   map[decision]bool{},
+		places: firewall.Places{Most: maxEgressEvents},
 	}
 	go func() {
 		defer close(f.done)
@@ -77,7 +81,7 @@ func (f *follower) take(rec firewall.Record) bool {
 	}
 	f.ledger.Add(rec)
 	d := decision{rec.Host, rec.Port, rec.Kind, rec.Verdict, rec.Reason}
-	if f.seen[d] || len(f.seen) >= maxEgressEvents {
+	if f.seen[d] || !f.places.Take(&rec) {
 		return false
 	}
 	f.seen[d] = true

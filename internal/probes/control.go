@@ -110,4 +110,7 @@ var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X15",
 		Tried: "print a line, as long as one may be, that takes a hundred times its length in memory to read",
 		Must:  "the executor takes memory in proportion to the line"},
+	{ID: "X16",
+		Tried: "ask for more names than a receipt has rows, so that what is sent afterwards has none",
+		Must:  "what was reached has its row and its event; nothing is missing from the sum"},
 }}
