@@ -91,6 +91,7 @@ type Executor struct {
 	cfg     Config
 	lock    *os.File
 	store   *store.Store
+	tokens  *tokens.Keeper // nil without access to GitHub
 	runner  *run.Runner
 	proof   *proof
 	metrics *metrics
@@ -126,21 +127,22 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
 	}
-	if err := cfg.prepare(); err != nil {
-		return nil, errors.Join(fmt.Errorf("prepare the state directory: %w", err), lock.Close())
-	}
-	st, err := store.Open(filepath.Join(cfg.State, executionsDir), cfg.Log, func(m store.Meta) api.Result { return lost(m, cfg.Isolation) })
+	// First of all, for this takes nothing but GitHub.
+	keeper, _, err := openTokens(cfg.State, cfg.GitHub, cfg.Log)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	runner := newRunner(cfg)
-	if err := cfg.openTokens(runner); err != nil {
-		return nil, errors.Join(err, st.Close(), lock.Close())
+	st, err := cfg.openStore()
+	if err != nil {
+		return nil, errors.Join(err, closeTokens(keeper), lock.Close())
 	}
+	runner := newRunner(cfg)
+	runner.GitHub = cfg.gitHub(keeper)
 	e := &Executor{
 		cfg:    cfg,
 		lock:   lock,
 		store:  st,
+		tokens: keeper,
 		runner: runner,
 		slots:  make(chan struct{}, cfg.MaxRuns),
 		active: map[string]*activeRun{},
@@ -158,10 +160,18 @@ func New(cfg Config) (*Executor, error) {
 	}
 	e.tasks.Go(e.proof.first)
 	e.tasks.Go(e.sweepNowAndThen)
-	if runner.GitHub != nil {
-		e.tasks.Go(func() { runner.GitHub.Tokens.Run(e.background) })
+	if keeper != nil {
+		e.tasks.Go(func() { keeper.Run(e.background) })
 	}
 	return e, nil
+}
+
+// openStore opens the record of executions once the state directory is ready.
+func (c *Config) openStore() (*store.Store, error) {
+	if err := c.prepare(); err != nil {
+		return nil, fmt.Errorf("prepare the state directory: %w", err)
+	}
+	return store.Open(filepath.Join(c.State, executionsDir), c.Log, func(m store.Meta) api.Result { return lost(m, c.Isolation) })
 }
 
 func (c *Config) check() error {
@@ -213,27 +223,6 @@ func newRunner(cfg Config) *run.Runner {
 	}
 }
 
-// openTokens gives the runner what a run's access to GitHub takes.
-func (c *Config) openTokens(r *run.Runner) error {
-	if c.GitHub == nil {
-		return nil
-	}
-	keeper, err := tokens.Open(filepath.Join(c.State, tokensDir), c.GitHub.Issuer, c.Log)
-	if err != nil {
-		return err
-	}
-	r.GitHub = &run.GitHub{Tokens: keeper, APIURL: c.GitHub.APIURL, Source: c.GitHub.Source, Key: c.GitHub.Key}
-	return nil
-}
-
-// closeTokens is called once nothing runs any more.
-func (e *Executor) closeTokens() error {
-	if e.runner.GitHub == nil {
-		return nil
-	}
-	return e.runner.GitHub.Tokens.Close()
-}
-
 // Shutdown refuses new runs, cancels those under way and waits for them to be
 // taken down, at most until ctx ends.
 func (e *Executor) Shutdown(ctx context.Context) error {
@@ -251,7 +240,7 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		return errors.Join(e.closeTokens(), e.store.Close(), e.lock.Close())
+		return errors.Join(closeTokens(e.tokens), e.store.Close(), e.lock.Close())
 	case <-ctx.Done():
 		return fmt.Errorf("runs were still under way: %w", context.Cause(ctx))
 	}

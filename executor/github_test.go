@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"math/big"
 	"net"
 	"net/http"
@@ -405,6 +406,65 @@ func TestGitHubRevokedLater(t *testing.T) {
 	h.end()
 	if left, err := os.ReadDir(filepath.Join(h.config.State, "tokens")); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// leftToken makes an executor that ends with one token that it could not revoke.
+func leftToken(t *testing.T, g *testGitHub) *harness {
+	t.Helper()
+	h := start(t, g.access(false))
+	g.fault(`{"only":"revoke","status":403,"body":"{}"}`)
+	defer g.fault("")
+	h.post(with(command("true"), readAccess))
+	h.end()
+	if states := g.states(); !slices.Equal(states, []string{"live"}) {
+		t.Fatalf("control: tokens are %v", states)
+	}
+	return h
+}
+
+// TestGitHubRevokedWithoutEngine: an executor that cannot start for want of an engine
+// revokes all the same what the last one left.
+//
+// probe: L1
+// oracle: the state of the token at GitHub
+func TestGitHubRevokedWithoutEngine(t *testing.T) {
+	g := startGitHub(t)
+	h := leftToken(t, g)
+	h.config.Boot = func(context.Context) error {
+		if states := g.states(); !slices.Equal(states, []string{"revoked"}) {
+			t.Errorf("when the engine is asked, tokens are %v", states)
+		}
+		return errTest
+	}
+	if _, err := executor.New(h.config); !errors.Is(err, errTest) {
+		t.Fatalf("it starts: %v", err)
+	}
+	if states := g.states(); !slices.Equal(states, []string{"revoked"}) {
+		t.Errorf("tokens are %v", states)
+	}
+}
+
+// TestGitHubRevokeLeft: the same for one that has not come as far as New, but never
+// beside one that runs.
+func TestGitHubRevokeLeft(t *testing.T) {
+	g := startGitHub(t)
+	h := leftToken(t, g)
+	if err := executor.RevokeLeft(h.config.State, nil, h.config.Log); err != nil || !strings.Contains(h.log.String(), "cannot be revoked with the settings") {
+		t.Errorf("without access to GitHub: %v, %s", err, h.log)
+	}
+	if err := executor.RevokeLeft(h.config.State, h.config.GitHub, h.config.Log); err != nil {
+		t.Error(err)
+	}
+	if states := g.states(); !slices.Equal(states, []string{"revoked"}) {
+		t.Errorf("tokens are %v", states)
+	}
+	h.boot()
+	defer h.end()
+	id := h.begin(with(command("echo begun; sleep 60"), readAccess))
+	h.awaitText(id, "begun")
+	if err := executor.RevokeLeft(h.config.State, h.config.GitHub, h.config.Log); err == nil || !slices.Equal(g.states(), []string{"revoked", "live"}) {
+		t.Errorf("beside one that runs: %v, tokens are %v", err, g.states())
 	}
 }
 

@@ -91,6 +91,15 @@ func setUpGitHub(s settings, log *slog.Logger) (*executor.GitHub, *plan.GitHubSe
 	return access, service, nil
 }
 
+// revokeLeft is what an executor can do without an engine for runs that are over.
+func revokeLeft(s settings, log *slog.Logger) error {
+	access, _, err := setUpGitHub(s, log)
+	if err != nil {
+		return err
+	}
+	return executor.RevokeLeft(s.State, access, log)
+}
+
 func (g gitHubSettings) loadProfiles(log *slog.Logger) (*githubauth.Profiles, error) {
 	if g.Profiles == "" {
 		return githubauth.DefaultProfiles(), nil

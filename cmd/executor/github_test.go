@@ -1,15 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestSetUpGitHub(t *testing.T) {
@@ -76,5 +81,47 @@ func TestSetUpGitHub(t *testing.T) {
 				t.Errorf("%+v, %+v", access, service)
 			}
 		})
+	}
+}
+
+// TestEngineAway: what an executor that was killed left at GitHub is revoked by the
+// next one although that finds no engine, again and again.
+//
+// oracle: GitHub, which counts the revocations
+func TestEngineAway(t *testing.T) {
+	revoked := 0
+	hub := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete && r.URL.Path == "/api/v3/installation/token" && r.Header.Get("Authorization") == "Bearer ghs_left-0123456789" {
+			revoked++
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer hub.Close()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, dir := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(state, "tokens"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		dir + "/app.pem": string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+		dir + "/ca.pem":  string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hub.Certificate().Raw})),
+		state + "/tokens/run.x.json": fmt.Sprintf(`{"source":"app","api":"%s/api/v3","run":"run","token":"ghs_left-0123456789","expires":%q}`,
+			hub.URL, time.Now().Add(time.Hour).Format(time.RFC3339)),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(dir, "absent.sock"))
+	for range 2 {
+		var out bytes.Buffer
+		err = run(t.Context(), nil, []string{"SALLYPORT_STATE=" + state, "SALLYPORT_EXTRA_CA=" + dir + "/ca.pem", "SALLYPORT_GITHUB_APP_ID=7",
+			"SALLYPORT_GITHUB_APP_KEY_FILE=" + dir + "/app.pem", "SALLYPORT_GITHUB_API_URL=" + hub.URL + "/api/v3/"}, &out)
+		if err == nil || !strings.Contains(err.Error(), "absent.sock") || revoked != 1 || strings.Contains(out.String(), "ghs_") {
+			t.Errorf("%v, %d revocations; the log: %s", err, revoked, &out)
+		}
 	}
 }

@@ -47,7 +47,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	}
 	engine, err := openEngine(ctx, s, log)
 	if err != nil {
-		return err
+		return errors.Join(err, revokeLeft(s, log))
 	}
 	defer engine.Close()
 	cells, err := docker.NewCells(engine, docker.CellsConfig{Image: s.CellImage, Pool: s.CellPool, Ahead: s.CellsAhead})

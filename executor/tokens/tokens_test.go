@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,7 +26,9 @@ type issuer struct {
 	made  int
 	fail  error // Revoke returns it
 	tries int
-	plain bool // tokens are not downscoped
+	plain bool            // tokens are not downscoped
+	stuck bool            // Revoke waits for the end of its context
+	once  map[string]bool // tokens whose next Revoke fails
 }
 
 func newIssuer() *issuer { return &issuer{alive: map[string]bool{}} }
@@ -42,12 +45,23 @@ func (i *issuer) Mint(context.Context, githubauth.Grant) (githubauth.Token, erro
 	return t, nil
 }
 
-func (i *issuer) Revoke(_ context.Context, token string) error {
+func (i *issuer) Revoke(ctx context.Context, token string) error {
+	i.mu.Lock()
+	stuck := i.stuck
+	i.mu.Unlock()
+	if stuck {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.tries++
 	if i.fail != nil {
 		return i.fail
+	}
+	if i.once[token] {
+		delete(i.once, token)
+		return errors.New("no connection, this once")
 	}
 	delete(i.alive, token)
 	return nil
@@ -65,6 +79,19 @@ func (i *issuer) set(fail error) {
 	i.fail = fail
 }
 
+func (i *issuer) hang() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.stuck = true
+}
+
+// failOnce has the next revocation of each token that lives fail.
+func (i *issuer) failOnce() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.once = maps.Clone(i.alive)
+}
+
 func (i *issuer) living() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -79,7 +106,15 @@ func (i *issuer) tried() int {
 
 func open(t *testing.T, dir string, i *issuer, log *strings.Builder) *tokens.Keeper {
 	t.Helper()
-	k, err := tokens.Open(dir, i, slog.New(slog.NewTextHandler(log, nil)))
+	return openAs(t, dir, i, own, log)
+}
+
+// own is where the tokens of these tests are from.
+var own = tokens.Origin{Source: "app", API: "https://api.github.com/"}
+
+func openAs(t *testing.T, dir string, i tokens.Issuer, origin tokens.Origin, log *strings.Builder) *tokens.Keeper {
+	t.Helper()
+	k, err := tokens.Open(dir, i, origin, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
