@@ -224,8 +224,16 @@ func newRunner(cfg Config) *run.Runner {
 }
 
 // Shutdown refuses new runs, cancels those under way and waits for them to be
-// taken down, at most until ctx ends.
+// taken down, at most until ctx ends. Then nothing answers requests any more.
 func (e *Executor) Shutdown(ctx context.Context) error {
+	if err := e.drain(ctx); err != nil {
+		return err
+	}
+	return e.close()
+}
+
+// drain ends the runs; what came of them can still be asked for.
+func (e *Executor) drain(ctx context.Context) error {
 	e.mu.Lock()
 	e.draining = true
 	for _, a := range e.active {
@@ -240,8 +248,13 @@ func (e *Executor) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		return errors.Join(closeTokens(e.tokens), e.store.Close(), e.lock.Close())
+		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("runs were still under way: %w", context.Cause(ctx))
 	}
+}
+
+// close gives the state directory back, once nothing runs and nobody asks.
+func (e *Executor) close() error {
+	return errors.Join(closeTokens(e.tokens), e.store.Close(), e.lock.Close())
 }

@@ -1,6 +1,9 @@
 package executor
 
-import "strings"
+import (
+	"context"
+	"strings"
+)
 
 // Routes are the routes as the OpenAPI document writes them, with " open" behind
 // those that need no token.
@@ -15,3 +18,6 @@ func Routes() []string {
 	}
 	return list
 }
+
+// Drain is the part of Shutdown after which requests are still answered.
+func (e *Executor) Drain(ctx context.Context) error { return e.drain(ctx) }

@@ -118,14 +118,18 @@ func (e *Executor) Serve(ctx context.Context, ln net.Listener) error {
 		err = fmt.Errorf("serve the API: %w", err)
 	case <-ctx.Done():
 	}
-	// Runs first: their callers get the results, which ends the streams.
+	// Runs first: their callers get the results, which ends the streams. The record
+	// that they get them from is closed last.
 	sctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
-	err = errors.Join(err, e.Shutdown(sctx))
+	drained := e.drain(sctx)
 	cctx, cancelClose := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancelClose()
 	if srv.Shutdown(cctx) != nil {
 		srv.Close() // callers that do not take their answer lose it
 	}
-	return err
+	if drained != nil { // what still runs needs it
+		return errors.Join(err, drained)
+	}
+	return errors.Join(err, e.close())
 }

@@ -68,27 +68,6 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-func TestShutdown(t *testing.T) {
-	h := start(t, func(c *executor.Config) { c.MaxRuns = 1 })
-	running := h.begin(command("echo begun; sleep 60"))
-	h.awaitText(running, "begun")
-	queued := h.begin(command("true"))
-	h.end()
-	if n := h.backend.live.Load(); n != 0 {
-		t.Errorf("%d sandboxes are left", n)
-	}
-	h.boot()
-	defer h.end()
-	for _, id := range []string{running, queued} {
-		x := get[api.Execution](h, "/v1/executions/"+id)
-		wantCode(t, *x.Result, api.CodeCancelled)
-		if !x.Result.Error.Retryable {
-			t.Errorf("error = %+v", x.Result.Error)
-		}
-	}
-	h.wantClean()
-}
-
 func TestStateIsLocked(t *testing.T) {
 	h := start(t)
 	_, err := executor.New(h.config)
