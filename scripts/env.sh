@@ -21,24 +21,35 @@ engine_socket() {
   echo "${host#unix://}"
 }
 
+# operators NAME prints a setting of the executor's: that of the environment, else
+# that of the operator's file, where it may stand in quotes.
+operators() {
+  local file=$SALLYPORT_STATE/executor.env
+  if [ -n "${!1+set}" ]; then
+    echo "${!1}"
+  elif [ -r "$file" ]; then
+    sed -nE "s/^[[:space:]]*(export[[:space:]]+)?$1[[:space:]]*=[[:space:]]*//p" "$file" | tail -n 1 |
+      sed -E "s/^'([^']*)'.*/\\1/; t; s/^\"([^\"]*)\".*/\\1/; t; s/[[:space:]]+#.*//; s/[[:space:]]+$//"
+  fi
+}
+
 export SALLYPORT_STACK=${SALLYPORT_STACK:-sallyport}
 if [ "$(id -u)" = 0 ]; then
-  state_default=/var/lib/$SALLYPORT_STACK
+  state_home=/var/lib
 else
-  state_default=${XDG_STATE_HOME:-$HOME/.local/state}/$SALLYPORT_STACK
+  state_home=${XDG_STATE_HOME:-$HOME/.local/state}
 fi
-export SALLYPORT_STATE=${SALLYPORT_STATE:-$state_default}
-export SALLYPORT_TAG=${SALLYPORT_TAG:-dev}
-export SALLYPORT_PORT=${SALLYPORT_PORT:-7280}
-export SALLYPORT_ROOT=${SALLYPORT_ROOT:-$SALLYPORT_STATE/root}
+# Paths are given to the engine, which knows no directory that they could start from.
+SALLYPORT_STATE=$(realpath -ms "${SALLYPORT_STATE:-$state_home/$SALLYPORT_STACK}")
+SALLYPORT_ROOT=$(realpath -ms "${SALLYPORT_ROOT:-$SALLYPORT_STATE/root}")
 SALLYPORT_ALLOWLIST=$(realpath "${SALLYPORT_ALLOWLIST:-allowlist.yaml}")
 SALLYPORT_SOCKET=${SALLYPORT_SOCKET:-$(engine_socket)}
-export SALLYPORT_ALLOWLIST SALLYPORT_SOCKET
-if [ -n "${SALLYPORT_EXTRA_CA:-}" ]; then
-  [ -r "$SALLYPORT_EXTRA_CA" ] || die "SALLYPORT_EXTRA_CA names $SALLYPORT_EXTRA_CA, which cannot be read"
-  SALLYPORT_EXTRA_CA=$(realpath "$SALLYPORT_EXTRA_CA")
-  export SALLYPORT_EXTRA_CA
-fi
+export SALLYPORT_STATE SALLYPORT_ROOT SALLYPORT_ALLOWLIST SALLYPORT_SOCKET
+export SALLYPORT_TAG=${SALLYPORT_TAG:-dev}
+export SALLYPORT_PORT=${SALLYPORT_PORT:-7280}
+SALLYPORT_EXTRA_CA=$(operators SALLYPORT_EXTRA_CA)
+[ -z "$SALLYPORT_EXTRA_CA" ] || SALLYPORT_EXTRA_CA=$(realpath -ms "$SALLYPORT_EXTRA_CA")
+export SALLYPORT_EXTRA_CA
 
 # The image that ours are built on; see scripts/setup.
 # shellcheck disable=SC2034 # the scripts that source this use it

@@ -91,12 +91,12 @@ receipts differ, or the doctor found something; 2 the usage is wrong or the exec
 executor cannot be reached; 130 cancelled.
 
 Environment:
-  SALLYPORT_ADDR        the executor, http://127.0.0.1:7280 by default
+  SALLYPORT_ADDR        the executor; on this machine's SALLYPORT_PORT, 7280, by default
   SALLYPORT_TOKEN       its bearer token, or
   SALLYPORT_TOKEN_FILE  the file that holds it, or
   SALLYPORT_STATE       the executor's state directory, where it keeps the token;
-                        /var/lib/sallyport by default, and for users other than
-                        root ~/.local/state/sallyport
+                        by default that of SALLYPORT_STACK, /var/lib/sallyport, and
+                        for users other than root ~/.local/state/sallyport
   SALLYPORT_ALLOWLIST   the allowlist that check, explain and learn read,
                         ./allowlist.yaml by default`
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +17,11 @@ import (
 	"sallyport/executor/client"
 )
 
-const defaultAddr = "http://127.0.0.1:7280"
+const (
+	defaultAddr  = "http://127.0.0.1:" + defaultPort
+	defaultPort  = "7280"
+	defaultStack = "sallyport"
+)
 
 func (a *app) tokenCommand() *cobra.Command {
 	return &cobra.Command{
@@ -61,18 +66,20 @@ func (a *app) findToken() (token, from string, err error) {
 	return token, path, nil
 }
 
-// stateDir is the executor's state directory, as the scripts of the stack place it.
+// stateDir is the executor's state directory, where the scripts place that of the
+// stack which the environment names.
 func (a *app) stateDir() string {
 	if dir := a.getenv("SALLYPORT_STATE"); dir != "" {
 		return dir
 	}
+	stack := cmp.Or(a.getenv("SALLYPORT_STACK"), defaultStack)
 	if os.Geteuid() == 0 {
-		return "/var/lib/sallyport"
+		return filepath.Join("/var/lib", stack)
 	}
 	if dir := a.getenv("XDG_STATE_HOME"); dir != "" {
-		return filepath.Join(dir, "sallyport")
+		return filepath.Join(dir, stack)
 	}
-	return filepath.Join(a.getenv("HOME"), ".local/state/sallyport")
+	return filepath.Join(a.getenv("HOME"), ".local/state", stack)
 }
 
 // client makes the client of the executor, with the token.
@@ -87,12 +94,9 @@ func (a *app) client() (*client.Client, error) {
 
 // anonymous makes the client of the executor, without the token.
 func (a *app) anonymous() (*client.Client, error) {
-	addr := a.addr
-	if addr == "" {
-		addr = a.getenv("SALLYPORT_ADDR")
-	}
-	if addr == "" {
-		addr = defaultAddr
+	addr := cmp.Or(a.addr, a.getenv("SALLYPORT_ADDR"))
+	if addr == "" { // as the scripts publish the stack's
+		addr = "http://127.0.0.1:" + cmp.Or(a.getenv("SALLYPORT_PORT"), defaultPort)
 	}
 	if !strings.Contains(addr, "://") {
 		addr = "http://" + addr
