@@ -51,6 +51,7 @@ func startSecondEngine(t *testing.T) *secondEngine {
 	// From here on everybody asks this one, but for the command made above.
 	archive.Env = os.Environ()
 	t.Setenv("DOCKER_HOST", "unix://"+e.socket())
+	t.Setenv("SALLYPORT_SOCKET", "")
 	pipe, err := archive.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

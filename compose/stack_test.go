@@ -28,6 +28,12 @@ const (
 	model     = "anthropic/claude-sonnet-4-6"
 )
 
+// asDemo is what a script of this stack begins with. demo-env.sh keeps nothing of
+// what a developer has set for another stack, keys among it.
+const asDemo = `. scripts/demo-env.sh
+export SALLYPORT_MAX_RUNS=20 SALLYPORT_OUTPUT_BYTES=8MiB SALLYPORT_WORKSPACE_BYTES=64MiB
+`
+
 // st is the one stack that all tests of this package share.
 var st stack
 
@@ -98,8 +104,7 @@ func newStack(work string) (stack, error) {
 	s.env = append(os.Environ(),
 		"SALLYPORT_DEMO_STACK="+stackName, "SALLYPORT_DEMO_PORT="+stackPort, "SALLYPORT_DEMO_ALLOWLIST="+own,
 		"SALLYPORT_DEMO_LAN="+lan, "SALLYPORT_DEMO_WAN="+wan,
-		"SALLYPORT_DEMO_STATE="+s.state, "SALLYPORT_DEMO_ROOT="+s.root,
-		"SALLYPORT_MAX_RUNS=20", "SALLYPORT_OUTPUT_BYTES=8MiB", "SALLYPORT_WORKSPACE_BYTES=64MiB")
+		"SALLYPORT_DEMO_STATE="+s.state, "SALLYPORT_DEMO_ROOT="+s.root, "SALLYPORT_TAG=dev")
 	return s, nil
 }
 
@@ -127,7 +132,7 @@ func (s *stack) token() (string, error) {
 func (s stack) script(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", `. scripts/demo-env.sh && exec "$@"`, "bash", name}, args...)...)
+	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", asDemo + `exec "$@"`, "bash", name}, args...)...)
 	cmd.Dir, cmd.Env = "..", s.env
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -138,7 +143,7 @@ func (s stack) compose(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", `. scripts/demo-env.sh && . scripts/env.sh && compose "$@"`, "bash"}, args...)...)
+	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", asDemo + `. scripts/env.sh && compose "$@"`, "bash"}, args...)...)
 	cmd.Dir, cmd.Env = "..", s.env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("compose %s: %v\n%s", strings.Join(args, " "), err, out)

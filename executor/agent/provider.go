@@ -7,11 +7,13 @@ import (
 	"sync"
 )
 
-// Both files are data about pi: providers.txt is kept by hand, models.txt made
-// from the pinned release by list-models.sh.
+// The files are data about pi: the providers are kept by hand, models.txt made from
+// the pinned release by list-models.sh. The scripts read the providers' files, too.
 var (
 	//go:embed providers.txt
 	providersFile string
+	//go:embed search-providers.txt
+	searchProvidersFile string
 	//go:embed models.txt
 	modelsFile string
 )
@@ -50,12 +52,19 @@ func ProviderKeys() []string {
 	return slices.Compact(names)
 }
 
+type searchProvider struct{ name, key string }
+
 // searchProviders are the providers of web search, in the order in which the
 // first one that has a key is chosen.
-var searchProviders = []struct{ name, key string }{
-	{"tavily", "TAVILY_API_KEY"},
-	{"exa", "EXA_API_KEY"},
-	{"brave", "BRAVE_SEARCH_API_KEY"},
+var searchProviders = parseSearchProviders(searchProvidersFile)
+
+func parseSearchProviders(file string) []searchProvider {
+	var found []searchProvider
+	for _, line := range dataLines(file) {
+		name, key, _ := strings.Cut(line, " ")
+		found = append(found, searchProvider{name, key})
+	}
+	return found
 }
 
 // SearchKeys are the names of the variables that hold the keys of web search,
