@@ -66,8 +66,11 @@ type Config struct {
 	Log  *slog.Logger
 
 	MaxRuns int // at once
-	Queue   int // waiting beside those
-	Limits  run.Limits
+	// Users is how many user ids, from Service.UID on, are for runs that bring no
+	// workspace: with MaxRuns each has its own, with one they share it.
+	Users  int
+	Queue  int // waiting beside those
+	Limits run.Limits
 	// GitHub gives runs access to GitHub. If nil, requests for it are refused.
 	GitHub *GitHub
 	// Keep is how many finished executions are kept, KeepFor how long.
@@ -97,6 +100,7 @@ type Executor struct {
 	metrics *metrics
 	health  *fresh[control.Health] // of the gate
 	slots   chan struct{}          // holds one value for each run that is not in the queue
+	users   *users
 
 	// background is ended by Shutdown.
 	background context.Context
@@ -145,6 +149,7 @@ func New(cfg Config) (*Executor, error) {
 		tokens: keeper,
 		runner: runner,
 		slots:  make(chan struct{}, cfg.MaxRuns),
+		users:  newUsers(cfg.Service.UID, cfg.Users),
 		active: map[string]*activeRun{},
 		keys:   map[string]store.Meta{},
 	}
@@ -186,6 +191,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("the agent's user is %d; it must not be root", s.UID)
 	case s.DefaultTimeout <= 0 || s.MaxTimeout < s.DefaultTimeout:
 		return fmt.Errorf("the default timeout %v is not between 0 and the longest, %v", s.DefaultTimeout, s.MaxTimeout)
+	case c.Users <= 0:
+		return errors.New("runs need a user id")
 	case c.MaxRuns <= 0 || c.Queue < 0:
 		return fmt.Errorf("%d runs at once and %d waiting make no sense", c.MaxRuns, c.Queue)
 	case c.Limits.OutputBytes <= 0 || c.Limits.WorkspaceBytes <= 0 || c.Limits.WorkspaceFiles <= 0:

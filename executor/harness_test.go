@@ -90,9 +90,9 @@ func start(t testing.TB, change ...func(*executor.Config)) *harness {
 }
 
 func (h *harness) defaults() executor.Config {
-	uid := os.Getuid()
+	uid, users := os.Getuid(), 1 // nobody else can be made the owner of a directory
 	if uid == 0 {
-		uid = 10001
+		uid, users = 10001, 2
 	}
 	return executor.Config{
 		State:   filepath.Join(h.t.TempDir(), "state"),
@@ -118,6 +118,7 @@ func (h *harness) defaults() executor.Config {
 		Engine:    func(context.Context) error { return nil },
 		Log:       slog.New(slog.NewJSONHandler(h.log, nil)),
 		MaxRuns:   2,
+		Users:     users,
 		Queue:     4,
 		Limits: run.Limits{
 			OutputBytes:    1 << 20,

@@ -34,7 +34,9 @@ func (e *Executor) live(ctx context.Context, p *plan.Plan, entry *store.Entry, t
 	} else {
 		timings.Queue = time.Since(accepted).Milliseconds()
 		entry.Run()
+		giveBack := e.users.lend(p)
 		res = e.proceed(ctx, p, entry, timings)
+		giveBack()
 		<-e.slots
 	}
 	e.mu.Lock()

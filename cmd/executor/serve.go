@@ -151,6 +151,7 @@ func configure(s settings, engine *docker.Engine, cells *docker.Cells, log *slog
 		Boot:    func(ctx context.Context) error { return sweep(ctx, engine, gate, log) },
 		Log:     log,
 		MaxRuns: s.MaxRuns,
+		Users:   s.MaxRuns,
 		Queue:   s.Queue,
 		Limits: runner.Limits{
 			OutputBytes:    int64(s.OutputBytes),

@@ -113,4 +113,10 @@ var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X16",
 		Tried: "ask for more names than a receipt has rows, so that what is sent afterwards has none",
 		Must:  "what was reached has its row and its event; nothing is missing from the sum"},
+	{ID: "X21",
+		Tried: "use up what the kernel grants a user, over all that this user runs",
+		Must:  "runs at once are different users"},
+	{ID: "X22",
+		Tried: "leave closed connections behind, so that no ports are left at the gate or in the cell",
+		Must:  "their ports come back within seconds"},
 }}

@@ -72,6 +72,8 @@ func (e *Engine) keeper(name string, c *cell, image string, env []string) (
 		"net.ipv4.ping_group_range":          "1 0", // nobody
 		"net.ipv6.conf.all.disable_ipv6":     "1",
 		"net.ipv6.conf.default.disable_ipv6": "1",
+		// The ports of one run's last connections are the next one's at once.
+		"net.ipv4.tcp_tw_reuse": "1",
 	}
 	return config, host, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
 		name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: c.Sandbox.String()}},

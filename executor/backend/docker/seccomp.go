@@ -18,6 +18,8 @@ var denied = []string{
 	// Asynchronous calls that run outside this filter: a send by io_uring is not
 	// seen by the rules for sendto below. Also a steady source of kernel faults.
 	"io_uring_setup", "io_uring_enter", "io_uring_register",
+	// The older kind: its events come out of one number for the whole host.
+	"io_setup", "io_submit", "io_getevents", "io_pgetevents", "io_pgetevents_time64", "io_cancel", "io_destroy",
 	// Stops the kernel at a page fault of the caller's choice: the tool that turns
 	// races in the kernel into exploits.
 	"userfaultfd",
