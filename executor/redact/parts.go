@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // partLength is the shortest part of a learnt value that is found, in bytes: long
@@ -12,54 +15,61 @@ import (
 const partLength = 12
 
 // parts are the parts of learnt values, folded to lower case: every piece of
-// partLength bytes of each spelling. They are not changed once made.
+// partLength bytes of each spelling.
 type parts struct {
-	learnt []learnt
-	marks  map[string][]byte // by piece: what is put in its place
-	begins map[string]bool   // shorter beginnings of pieces
-	likely [1 << 16]bool     // by the hash of a piece's first bytes: most text is passed over by it
+	mu        sync.RWMutex // guards what follows; a search holds it for one piece of text
+	spellings []string
+	marks     map[string]string // by piece: what is put in its place
+	likely    [1 << 16]bool     // by the hash of a piece's first bytes: most text is passed over by it
+	occurs    [256]bool         // the bytes that a spelling has
 }
 
-type learnt struct{ name, value string }
-
-// Learn adds a value that is to be found in parts and encoded as well. Values
-// shorter than 12 bytes are left alone.
+// Learn adds a value that is to be found in parts and encoded as well, from the next
+// piece of every text on. Values shorter than 12 bytes are left alone.
 func (r *Redactor) Learn(name, value string) {
-	for {
-		old := r.parts.Load()
-		var all []learnt
-		if old != nil {
-			all = append(all, old.learnt...)
+	r.parts.CompareAndSwap(nil, &parts{marks: map[string]string{}})
+	r.parts.Load().learn("["+name+" redacted]", value)
+}
+
+func (p *parts) learn(mark, value string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range spellings(value) {
+		s = string(fold([]byte(s)))
+		if len(s) < partLength {
+			continue
 		}
-		if r.parts.CompareAndSwap(old, newParts(append(all, learnt{name, value}))) {
-			return
+		fresh := false
+		for i := 0; i+partLength <= len(s); i++ {
+			fresh = p.add(s[i:i+partLength], mark) || fresh
+		}
+		if fresh { // spellings that differ in capitals alone are one
+			p.spellings = append(p.spellings, s)
+		}
+		for i := range len(s) {
+			p.occurs[s[i]] = true
 		}
 	}
 }
 
-func newParts(all []learnt) *parts {
-	p := &parts{learnt: all, marks: map[string][]byte{}, begins: map[string]bool{}}
-	for _, l := range all {
-		mark := []byte("[" + l.name + " redacted]")
-		for _, s := range spellings(l.value) {
-			s = string(fold([]byte(s)))
-			for i := 0; i+partLength <= len(s); i++ {
-				p.add(s[i:i+partLength], mark)
-			}
-		}
-	}
-	return p
-}
-
-func (p *parts) add(piece string, mark []byte) {
-	if p.marks[piece] != nil {
-		return
+// add reports whether the piece is a new one.
+func (p *parts) add(piece, mark string) bool {
+	if _, ok := p.marks[piece]; ok {
+		return false
 	}
 	p.marks[piece] = mark
 	p.likely[hash([]byte(piece))] = true
-	for n := 1; n < len(piece); n++ {
-		p.begins[piece[:n]] = true
+	return true
+}
+
+// clone returns parts that learn for themselves, nil for nil.
+func (p *parts) clone() *parts {
+	if p == nil {
+		return nil
 	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return &parts{spellings: slices.Clone(p.spellings), marks: maps.Clone(p.marks), likely: p.likely, occurs: p.occurs}
 }
 
 // spellings are the ways in which a value is looked for. Base64 depends on what
@@ -86,16 +96,19 @@ func spellings(value string) []string {
 	return all
 }
 
-// hash is of a piece's first four bytes.
+// hashed is how many bytes hash looks at.
+const hashed = 4
+
+// hash is of a piece's first bytes.
 func hash(b []byte) uint16 {
 	x := uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
 	return uint16(x * 2654435761 >> 16)
 }
 
-// at returns the mark of the piece that begins at i of a folded text, or nil.
-func (p *parts) at(folded []byte, i int) []byte {
+// at returns the mark of the piece that begins at i of a folded text, or "".
+func (p *parts) at(folded []byte, i int) string {
 	if i+partLength > len(folded) || !p.likely[hash(folded[i:])] {
-		return nil
+		return ""
 	}
 	return p.marks[string(folded[i:i+partLength])]
 }
@@ -103,12 +116,27 @@ func (p *parts) at(folded []byte, i int) []byte {
 // pending returns where the longest end of a folded text begins that may be the
 // beginning of a piece.
 func (p *parts) pending(folded []byte) int {
-	for i := max(0, len(folded)-partLength+1); i < len(folded); i++ {
-		if p.begins[string(folded[i:])] {
+	first := len(folded)
+	for first > max(0, len(folded)-partLength+1) && p.occurs[folded[first-1]] {
+		first--
+	}
+	for i := first; i < len(folded); i++ {
+		if p.begins(folded[i:]) {
 			return i
 		}
 	}
 	return len(folded)
+}
+
+// begins reports whether a piece begins with a text, which is shorter. It looks for
+// the text itself: a table of all beginnings would take ten times what the pieces do.
+func (p *parts) begins(text []byte) bool {
+	if len(text) >= hashed && !p.likely[hash(text)] {
+		return false
+	}
+	return slices.ContainsFunc(p.spellings, func(s string) bool {
+		return strings.Contains(s[:len(s)-partLength+len(text)], string(text))
+	})
 }
 
 // A remainder is where a search for parts stands within a stream.
@@ -128,6 +156,8 @@ func (r *remainder) next(p *parts, text []byte) []byte {
 		r.held = nil
 	}
 	folded := fold(text)
+	p.mu.RLock()
+	defer p.mu.RUnlock()
 	return r.search(p, text, folded, p.pending(folded))
 }
 
@@ -138,7 +168,7 @@ func (r *remainder) search(p *parts, text, folded []byte, keep int) []byte {
 	end := r.covered // of the last part
 	for i := range keep {
 		mark := p.at(folded, i)
-		if mark == nil {
+		if mark == "" {
 			continue
 		}
 		if i > end {
@@ -167,6 +197,8 @@ func (r *remainder) flush(p *parts) []byte {
 	}
 	held := r.held
 	r.held = nil
+	p.mu.RLock()
+	defer p.mu.RUnlock()
 	return r.search(p, held, fold(held), len(held))
 }
 

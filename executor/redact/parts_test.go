@@ -2,10 +2,12 @@ package redact_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -120,6 +122,49 @@ func TestLearnsInMidStream(t *testing.T) {
 	wg.Wait()
 	if got := r.String("secret-number-0003 "); strings.Contains(got, "0003") {
 		t.Errorf("forgot one of those learnt at once: %q", got)
+	}
+}
+
+// TestLearnIsIncremental: a further token costs what the first ones did, and all of
+// them fit beside several runs. The tokens are as long as GitHub's may become.
+func TestLearnIsIncremental(t *testing.T) {
+	const tokens, some, length = 40, 10, 500
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	r := redact.New(nil).Fork()
+	var values []string
+	learn := func() (allocated uint64) {
+		var from, to runtime.MemStats
+		runtime.ReadMemStats(&from)
+		for range some {
+			value := "ghs_"
+			for len(value) < length {
+				value += rand.Text()
+			}
+			values = append(values, value)
+			r.Learn("T", value)
+		}
+		runtime.ReadMemStats(&to)
+		return to.TotalAlloc - from.TotalAlloc
+	}
+	first := learn()
+	last := first
+	for len(values) < tokens {
+		last = learn()
+	}
+	if last > 4*first {
+		t.Errorf("the last %d tokens took %d KiB, the first %d", some, last>>10, first>>10)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > tokens<<20 {
+		t.Errorf("%d tokens hold %d KiB", tokens, held>>10)
+	}
+	for i, value := range values {
+		if got := r.String("a " + value[40:90] + " b"); got != "a [T redacted] b" {
+			t.Fatalf("token %d: %q", i, got)
+		}
 	}
 }
 

@@ -49,7 +49,7 @@ func New(values map[string]string) *Redactor {
 // Fork returns a Redactor that knows what r knows, and learns for itself.
 func (r *Redactor) Fork() *Redactor {
 	f := &Redactor{secrets: r.secrets}
-	f.parts.Store(r.parts.Load())
+	f.parts.Store(r.parts.Load().clone())
 	return f
 }
 
