@@ -380,6 +380,77 @@ cat "${GIT_CONFIG_SYSTEM%/*}/token"; echo; [ "$GITHUB_TOKEN" = "$first" ] && ech
 	h.wantClean()
 }
 
+// TestGitHubDeliveryFails: a sandbox that keeps fresh tokens from being put into it
+// has none minted beyond those that its time takes, and gets the last one once it
+// lets it in.
+//
+// probe: G11
+// oracle: GitHub's list of tokens, and the records of those that may live
+func TestGitHubDeliveryFails(t *testing.T) {
+	g := startGitHub(t)
+	const life = 4 * time.Second
+	g.fault(`{"tokenLife":"4s"}`)
+	h := start(t, g.access(false))
+	began := time.Now()
+	id := h.begin(with(command(`d="${GIT_CONFIG_SYSTEM%/*}"; rm -rf "$d"; touch "$d"; sleep 10; echo broken; rm "$d"; mkdir "$d"
+n=0; until [ -s "$d/token" ]; do sleep 0.1; n=$((n+1)); [ $n -lt 300 ] || exit 9; done; cat "$d/token"`), readAccess))
+	h.awaitText(id, "broken")
+	left, err := os.ReadDir(filepath.Join(h.config.State, "tokens"))
+	if err != nil || len(left) > 3 {
+		t.Errorf("%d records, %v", len(left), err)
+	}
+	res := h.finish(id)
+	minted, most := len(g.states()), 2+int(time.Since(began)/(life*3/4))
+	if minted < 3 || minted > most {
+		t.Errorf("%d tokens were minted, want 3 to %d", minted, most)
+	}
+	if !res.Success || !strings.Contains(res.Output, "[GITHUB_TOKEN redacted]") || res.Github.Refreshed == 0 || !res.Github.Revoked {
+		t.Errorf("%+v, %v, receipt %+v", res, res.Error, res.Github)
+	}
+	g.fault("")
+	if states := g.states(); slices.Contains(states, "live") {
+		t.Errorf("tokens are %v", states)
+	}
+	warned := 0
+	for _, ev := range h.events(id, "") {
+		if ev.Type == api.EventWarning && strings.Contains(ev.Text, "could not be replaced") {
+			warned++
+		}
+	}
+	if warned < 2 {
+		t.Errorf("%d warnings", warned)
+	}
+	h.wantClean()
+}
+
+// TestGitHubShutdown: an executor that is told to end while GitHub does not answer puts
+// the run's end on record all the same, and the next one revokes its tokens.
+//
+// oracle: the result on record, and the state of the tokens at GitHub
+func TestGitHubShutdown(t *testing.T) {
+	g := startGitHub(t)
+	h := start(t, g.access(false))
+	id := h.begin(with(command("echo begun; sleep 60"), readAccess))
+	h.awaitText(id, "begun")
+	g.fault(`{"only":"revoke","delay":"60s"}`)
+	h.end()
+	if states := g.states(); !slices.Equal(states, []string{"live"}) {
+		t.Errorf("control: tokens are %v", states)
+	}
+	g.fault("")
+	h.boot()
+	defer h.end()
+	x := get[api.Execution](h, "/v1/executions/"+id)
+	wantCode(t, *x.Result, api.CodeCancelled)
+	if r := x.Result.Github; r == nil || r.Revoked || r.RevokeError == "" {
+		t.Errorf("receipt %+v", r)
+	}
+	if states := g.states(); !slices.Equal(states, []string{"revoked"}) {
+		t.Errorf("tokens are %v", states)
+	}
+	h.wantClean()
+}
+
 // TestGitHubRevokedLater: a token that could not be revoked at the end of its run
 // is told of, and revoked by the next executor.
 func TestGitHubRevokedLater(t *testing.T) {

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,9 +15,12 @@ const (
 	updateTimeout = 10 * time.Second
 	// freshBefore is how long before the end of a token's life a fresh one is minted;
 	// of a short life it is a quarter.
-	freshBefore  = 10 * time.Minute
-	mintPause    = 30 * time.Second // between attempts at a fresh one
-	minMintPause = time.Second
+	freshBefore = 10 * time.Minute
+	// firstRenewPause and lastRenewPause are those between two attempts, which double
+	// from the one to the other; of a short life they are a tenth and a quarter.
+	firstRenewPause = 30 * time.Second
+	lastRenewPause  = 2 * time.Minute
+	minRenewPause   = time.Second
 )
 
 // keepFresh replaces the token in the sandbox before it expires, as long as the
@@ -26,30 +30,51 @@ func (x *execution) keepFresh(ctx context.Context, session *entrypoint.Session) 
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	r := &renewal{access: x.github, session: session, current: aged{x.github.held[0], x.github.minted}}
 	var done sync.WaitGroup
-	done.Go(func() { x.github.keepFresh(ctx, session) })
+	done.Go(func() { r.run(ctx) })
 	return func() { cancel(); done.Wait() }
 }
 
-func (a *access) keepFresh(ctx context.Context, session *entrypoint.Session) {
-	began, life := a.minted, a.held[0].Lifetime
-	for {
-		wait := life - min(freshBefore, life/4) - time.Since(began)
-		for wake(ctx, max(wait, 0)) {
-			now := time.Now()
-			held, err := a.renew(ctx, session)
+// An aged is a token and when it was asked for.
+type aged struct {
+	*tokens.Held
+	minted time.Time
+}
+
+// due is the time until another one has to take its place.
+func (t aged) due() time.Duration {
+	return t.Lifetime - min(freshBefore, t.Lifetime/4) - time.Since(t.minted)
+}
+
+// A renewal keeps the token of one sandbox fresh.
+type renewal struct {
+	*access
+	session *entrypoint.Session
+	current aged // in the sandbox
+	// next has been minted and is not in the sandbox yet; nil if there is none. It is
+	// offered until it is old itself: a sandbox that takes none must not have GitHub
+	// mint one after the other.
+	next *aged
+}
+
+func (r *renewal) run(ctx context.Context) {
+	for wake(ctx, max(r.current.due(), 0)) {
+		life := r.current.Lifetime
+		pause := max(min(firstRenewPause, life/10), minRenewPause)
+		for {
+			err := r.renew(ctx)
 			if err == nil {
-				began, life = now, held.Lifetime
 				break
 			}
 			if ctx.Err() != nil {
 				return
 			}
-			a.x.warn("the GitHub token could not be replaced by a fresh one yet: %v", err)
-			wait = max(min(mintPause, life/10), minMintPause)
-		}
-		if ctx.Err() != nil {
-			return
+			r.x.warn("the GitHub token could not be replaced by a fresh one yet: %v", err)
+			if !wake(ctx, pause) {
+				return
+			}
+			pause = max(min(2*pause, lastRenewPause, life/4), minRenewPause)
 		}
 	}
 }
@@ -66,22 +91,48 @@ func wake(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// renew mints a fresh token and puts it into the sandbox. The one before stays
-// valid until it expires or the run ends: what the agent has begun with it goes on.
-func (a *access) renew(ctx context.Context, session *entrypoint.Session) (*tokens.Held, error) {
-	held, err := a.take(ctx)
-	if err != nil {
-		return nil, err
+// renew puts a fresh token into the sandbox. The one before stays valid until it
+// expires or the run ends: what the agent has begun with it goes on.
+func (r *renewal) renew(ctx context.Context) error {
+	if r.next == nil || r.next.due() <= 0 {
+		if err := r.mint(ctx); err != nil {
+			return err
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	uctx, cancel := context.WithTimeout(ctx, updateTimeout)
 	defer cancel()
-	if err := session.Update(ctx, github.TokenFile(held.Value())); err != nil {
-		return nil, err
+	if err := r.session.Update(uctx, github.TokenFile(r.next.Value())); err != nil {
+		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.receipt.Refreshed++
-	a.setExpiry(held)
-	a.x.log.Info("fresh GitHub token", "expires", held.Expires)
-	return held, nil
+	r.current, r.next = *r.next, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.receipt.Refreshed++
+	r.setExpiry(r.current.Held)
+	r.x.log.Info("fresh GitHub token", "expires", r.current.Expires)
+	return nil
+}
+
+// mint makes the next token and ends the one that it replaces undelivered.
+func (r *renewal) mint(ctx context.Context) error {
+	minted := time.Now()
+	held, err := r.take(ctx)
+	if err != nil {
+		return err
+	}
+	useless := r.next
+	r.next = &aged{held, minted}
+	if useless == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, revokeTimeout)
+	defer cancel()
+	if err := useless.Revoke(ctx); err != nil {
+		r.x.log.Warn("a GitHub token that was never used could not be revoked yet", "error", r.x.redactor.String(err.Error()))
+		return nil // the keeper goes on, and so does the end of the run
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = slices.DeleteFunc(r.held, func(h *tokens.Held) bool { return h == useless.Held })
+	return nil
 }

@@ -29,7 +29,9 @@ type GitHub struct {
 
 const (
 	identityTimeout = 10 * time.Second
-	revokeTimeout   = 20 * time.Second // per run, then the keeper goes on
+	// revokeTimeout bounds the revocation of a run's tokens, so that an executor that is
+	// told to end can put the run's end on record; then the keeper goes on.
+	revokeTimeout = 4 * time.Second
 	// keyName and tokenName are what stands in the place of either.
 	keyName   = "GITHUB_APP_PRIVATE_KEY"
 	tokenName = "GITHUB_TOKEN"
@@ -156,10 +158,12 @@ func (a *access) close() {
 	defer cancel()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var errs []error
-	for _, h := range a.held {
-		errs = append(errs, h.Revoke(ctx))
+	errs := make([]error, len(a.held))
+	var done sync.WaitGroup
+	for i, h := range a.held {
+		done.Go(func() { errs[i] = h.Revoke(ctx) })
 	}
+	done.Wait()
 	err := errors.Join(errs...)
 	a.receipt.Revoked = err == nil && a.receipt.Downscoped
 	if err != nil {
