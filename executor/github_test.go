@@ -384,7 +384,7 @@ cat "${GIT_CONFIG_SYSTEM%/*}/token"; echo; [ "$GITHUB_TOKEN" = "$first" ] && ech
 // has none minted beyond those that its time takes, and gets the last one once it
 // lets it in.
 //
-// probe: G11
+// probe: X23
 // oracle: GitHub's list of tokens, and the records of those that may live
 func TestGitHubDeliveryFails(t *testing.T) {
 	g := startGitHub(t)

@@ -119,4 +119,13 @@ var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X22",
 		Tried: "leave closed connections behind, so that no ports are left at the gate or in the cell",
 		Must:  "their ports come back within seconds"},
+	{ID: "X23",
+		Tried: "keep fresh tokens from being put into the sandbox, so that ever more are made",
+		Must:  "the same one is offered again, and no more are made than the run's time takes"},
+	{ID: "X24",
+		Tried: "name the directory of a secret of the executor's as workspace, context or place of the session log",
+		Must:  "the executor does not start while one lies where requests may point"},
+	{ID: "X25",
+		Tried: "stop reacting while the workspace is filled",
+		Must:  "the run ends when it is told to, or its time is up"},
 }}
