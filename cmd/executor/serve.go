@@ -27,7 +27,7 @@ import (
 const (
 	tmpBytes       = 1 << 30 // of each tmpfs; all of them count as the sandbox's memory
 	shmBytes       = 64 << 20
-	openFiles      = 4096  // of one process
+	openFiles      = 4096 // of one process
 	stopGrace      = 5 * time.Second
 	workspaceFiles = 1_000_000
 	artifactBytes  = 256 << 20
