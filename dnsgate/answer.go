@@ -145,8 +145,9 @@ func (w *answerer) judge(rec *firewall.Record) int {
 		}
 		return dns.RcodeNameError
 	}
-	d := w.c.decide(name)
+	d, digest := w.c.decide(name)
 	rec.Host, rec.Verdict, rec.Reason, rec.Rule, rec.Line = name.String(), d.Verdict, d.Reason, d.Rule, d.Line
+	rec.Digest = digest
 	if !d.Allowed() {
 		if d.Detail != "" {
 			rec.Detail += ": " + d.Detail
@@ -228,7 +229,7 @@ func (w *answerer) pack(rcode int, rr dns.RR) []byte {
 func (w *answerer) finish() []byte {
 	out, err := w.reply.PackBuffer(w.buf[2:])
 	if err != nil || len(out) > maxReply {
-		w.c.Log.Error("dnsgate: cannot pack a reply", "len", len(out), "err", err)
+		w.c.Log.Error("dnsgate: cannot pack a reply", "len", len(out), "error", err)
 		return nil
 	}
 	if &out[0] != &w.buf[2] {

@@ -26,6 +26,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -137,12 +138,14 @@ func (s *Server) policy() *firewall.Policy {
 	return s.Policy
 }
 
-// decide judges a name by the policy as it is now.
-func (s *Server) decide(name firewall.Name) firewall.Decision {
+// decide judges a name by the policy as it is now, whose digest it returns: by the
+// time of the record another one may be in force.
+func (s *Server) decide(name firewall.Name) (d firewall.Decision, digest string) {
 	if name == s.Page && !name.IsZero() {
-		return firewall.Decision{Verdict: firewall.Allow, Reason: firewall.ReasonPolicyPage}
+		return firewall.Decision{Verdict: firewall.Allow, Reason: firewall.ReasonPolicyPage}, ""
 	}
-	return s.policy().DecideDNS(name)
+	p := s.policy()
+	return p.DecideDNS(name), p.Digest()
 }
 
 // A cell is the state of one Serve.
@@ -152,6 +155,8 @@ type cell struct {
 
 	rawA, rawSOA []byte // the answer without its owner, the SOA
 	general      bool   // tests set it: every query takes the general way
+
+	failing atomic.Bool // the last records could not be delivered
 
 	foreign, flood, spent, conns, slow, pipelined *firewall.Tally
 }
@@ -211,8 +216,8 @@ func (c *cell) deliver(records []firewall.Record) bool {
 			err = c.Flush()
 		}
 	}
-	if err != nil {
-		c.Log.Error("dnsgate: no answer, since its record cannot be written", "err", err)
+	if failed := err != nil; failed != c.failing.Load() && failed != c.failing.Swap(failed) && failed {
+		c.Log.Error("dnsgate: no answer, since its record cannot be written; nor to others until it can", "error", err)
 	}
 	return err == nil
 }

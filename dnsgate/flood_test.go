@@ -124,3 +124,46 @@ func TestFlood(t *testing.T) {
 		t.Errorf("%d lines about one flood", lines)
 	}
 }
+
+// A length that no query has counts as a query does, on the gate's rate and on the
+// run's budget.
+//
+// probe: D20
+// oracle: the counts of refused and dropped messages in the records
+func TestFloodOfBadLengths(t *testing.T) {
+	const most, sent = 20, 300
+	for name, test := range map[string]struct {
+		server Server
+		over   firewall.Reason
+	}{
+		"rate":   {Server{Rate: 0.001, Burst: most}, firewall.ReasonLimit},
+		"budget": {Server{Meter: firewall.NewMeter(firewall.Budget{QueriesPerSecond: most})}, firewall.ReasonBudget},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.server.Policy = policy(t, "strict")
+			g := serve(t, test.server)
+			start := time.Now()
+			for range sent {
+				c := g.dial(t, "tcp4")
+				if _, err := c.Write([]byte{0, 0}); err != nil {
+					t.Fatal(err)
+				}
+				_, _ = c.Read(make([]byte, 1)) // its end
+				c.Close()
+			}
+			within := most * (2 + int(time.Since(start)/time.Second))
+			if err := g.stop(); err != nil {
+				t.Fatal(err)
+			}
+			got := map[firewall.Reason]int64{}
+			lines := 0
+			for _, r := range g.take() {
+				got[r.Reason] += max(r.Count, 1)
+				lines++
+			}
+			if bad := got[firewall.ReasonBadQuery]; bad < most || bad > int64(within) || bad+got[test.over] != sent || lines > 2*within+20 {
+				t.Errorf("%v in %d records", got, lines)
+			}
+		})
+	}
+}

@@ -30,7 +30,7 @@ func (c *cell) serveTCP(ctx context.Context, ln net.Listener) error {
 	for {
 		conn, err := ln.Accept()
 		if scarce(err) {
-			c.Log.Warn("dnsgate: accept failed, trying again", "err", err)
+			c.Log.Warn("dnsgate: accept failed, trying again", "error", err)
 			select {
 			case <-time.After(acceptPause):
 				continue
@@ -136,7 +136,7 @@ func (c *cell) readFailed(err error, client netip.AddrPort) {
 	case errors.As(err, &idle):
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.slow.Add(client)
-	case errors.Is(err, errLength):
+	case errors.Is(err, errLength) && c.admit(client, time.Now()):
 		c.deliver([]firewall.Record{{
 			Time: time.Now(), Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonBadQuery,
 			Detail: err.Error(), Client: client,

@@ -29,8 +29,14 @@ func TestClosed(t *testing.T) {
 		if !p.Decide(name, 443).Allowed() {
 			t.Errorf("control: %s denies", n)
 		}
+		if again := closed.Closed(ReasonLog, "again"); p.Behind() != p || closed.Behind() != p || again.Behind() != p {
+			t.Errorf("%s: another policy behind it", n)
+		}
 	}
 	if d := (*Policy)(nil).Closed(ReasonLog, "").Decide(name, 443); d.Allowed() {
 		t.Errorf("no policy: %+v", d)
+	}
+	if p := (*Policy)(nil).Closed(ReasonLog, "").Behind(); p != nil {
+		t.Errorf("no policy is behind it, got %q", p.Name())
 	}
 }

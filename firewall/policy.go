@@ -69,6 +69,7 @@ type Policy struct {
 	nodes   map[string]*node // by name without a leading dot
 	taken   []taken
 	closed  *Decision // if not nil, what is said of every name
+	behind  *Policy   // the one that is closed
 }
 
 // A node holds what a policy says of one name alone (exact) and of that name

@@ -17,8 +17,9 @@ const (
 
 // A Record is one decision as it is logged, streamed and counted: one for each
 // DNS query, each TLS connection and each HTTP request, but for those that a
-// sandbox could cause without bound, of which one stands for many. The JSON keys are part
-// of the control API and of the log.
+// sandbox could cause without bound, of which one stands for many. Digest is that of
+// the policy that Rule and Line are of: a connection may end after a reload. The JSON
+// keys are part of the control API and of the log.
 type Record struct {
 	Time   time.Time `json:"time"`
 	Run    string    `json:"run"`

@@ -44,13 +44,13 @@ func (s *Server) policy() *firewall.Policy {
 }
 
 // PolicyChanged judges everything that is under way by the policy that Current
-// gives now. What that no longer allows is cut, and its record says so; the rest
+// gives now, be it closed (firewall.Policy.Closed) or not. What that no longer allows is cut, and its record says so; the rest
 // goes on undisturbed. A connection that is just being judged by the policy before
 // is judged again before a byte of it leaves.
 func (s *Server) PolicyChanged() {
 	s.flows.mu.Lock()
 	defer s.flows.mu.Unlock()
-	p := s.policy()
+	p := s.policy().Behind()
 	s.meter().SetBudget(p.Budget())
 	for f := s.flows.first; f != nil; f = f.after {
 		f.judge(p)
@@ -65,7 +65,7 @@ func (s *Server) begin(f *flow) {
 		f.after.before = f
 	}
 	f.before, s.flows.first = nil, f
-	if p := s.policy(); p != f.policy {
+	if p := s.policy().Behind(); p != f.policy {
 		f.judge(p)
 	}
 }

@@ -99,6 +99,49 @@ func TestPolicyChanged(t *testing.T) {
 	}
 }
 
+// A policy that is closed cuts nothing, whatever is reloaded meanwhile: not what
+// stands, and not what has its verdict and is being resolved. It refuses what is new
+// for its own reason.
+func TestClosedPolicyCutsNothing(t *testing.T) {
+	resolving, resume := make(chan struct{}, 1), make(chan struct{})
+	c, set := changing(t, func(s *Server) {
+		s.Resolver = resolverFunc(func(context.Context) ([]netip.Addr, error) {
+			resolving <- struct{}{}
+			<-resume
+			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+		})
+	})
+	far := newCanary(t)
+	c.origin("127.0.0.1:443", far.addr)
+	hello := goHello(t, "site.example")
+	client := dialTCP(t, c.tls)
+	send(t, client, hello)
+	<-resolving
+	closed := testPolicy(t, "hidden").Closed(firewall.ReasonLog, "no log")
+	set(closed)
+	close(resume)
+	up := far.next(t)
+	readN(t, up, len(hello))
+	set(testPolicy(t, "hidden").Closed(firewall.ReasonLog, "no log"))
+	send(t, client, []byte("more"))
+	readN(t, up, 4)
+
+	refused := dialTCP(t, c.tls)
+	send(t, refused, hello)
+	if got, err := io.ReadAll(refused); err != nil || string(got) != string(alertAccessDenied.record()) {
+		t.Errorf("the refused client got %x, %v", got, err)
+	}
+	if r := c.last(1); r.Reason != firewall.ReasonLog || r.Detail != "no log" || r.Digest != closed.Digest() {
+		t.Errorf("record %+v", r)
+	}
+	set((*firewall.Policy)(nil).Closed(firewall.ReasonLog, "no log")) // it is gone as well
+	wantCut(t, client)
+	wantCut(t, up)
+	if r := c.last(2); r.Reason != firewall.ReasonPolicyChanged || r.Digest != closed.Digest() {
+		t.Errorf("record %+v", r)
+	}
+}
+
 // A connection that is being resolved while the policy changes is judged again
 // before a byte of it leaves.
 func TestPolicyChangedMeanwhile(t *testing.T) {

@@ -63,7 +63,7 @@ func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first 
 	}
 	policy := h.v.policy()
 	d := policy.Decide(req.host, portHTTP)
-	judged(&rec, d)
+	judged(&rec, policy, d)
 	if !d.Allowed() {
 		return h.refuse(req, &rec, &refusal{reason: d.Reason, detail: d.Detail, status: http.StatusForbidden})
 	}

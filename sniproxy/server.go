@@ -68,7 +68,9 @@ type Server struct {
 	// Policy judges names; nil denies everything.
 	Policy *firewall.Policy
 	// Current, if not nil, gives the policy for each decision in place of Policy;
-	// PolicyChanged must be called after it began to give another one.
+	// PolicyChanged must be called after it began to give another one, but not for
+	// one that firewall.Policy.Closed has made or unmade: that refuses what is new,
+	// and cuts nothing.
 	Current func() *firewall.Policy
 	// Meter counts what the run uses of the policy's budget; if nil, one of its own.
 	// Servers of one run share one, those of different runs never do.
@@ -88,7 +90,7 @@ type Server struct {
 	// way of one that it does not find is not reached. If nil, it finds none.
 	Proxy func(name string) (Proxy, bool)
 	// Record gets one decision for each TLS connection and HTTP request, without
-	// the fields Run, Cell, Policy and Digest; connections that are not let in, for
+	// the fields Run, Cell and Policy, and without Digest where no policy was asked; connections that are not let in, for
 	// their number or for where they come from, are tallied (firewall.Tally). It is called from many goroutines.
 	// The record of a refusal comes before the client learns of it; that of a
 	// tunnel or request comes when it ends, and all come before Serve returns.
@@ -304,9 +306,11 @@ func (v *service) flush() {
 	}
 }
 
-// judged notes in a record what the policy said.
-func judged(rec *firewall.Record, d firewall.Decision) {
+// judged notes in a record what the policy said: by the time of its end another one
+// may be in force.
+func judged(rec *firewall.Record, p *firewall.Policy, d firewall.Decision) {
 	rec.Verdict, rec.Reason, rec.Rule, rec.Line, rec.Detail = d.Verdict, d.Reason, d.Rule, d.Line, d.Detail
+	rec.Digest = p.Digest()
 }
 
 func (v *service) warn(msg string, err error) {

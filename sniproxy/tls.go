@@ -80,7 +80,7 @@ func (t *tunnel) judgeHello(h hello) *refusal {
 	t.rec.Host = name.String()
 	policy := t.v.policy()
 	d := policy.Decide(name, portTLS)
-	judged(&t.rec, d)
+	judged(&t.rec, policy, d)
 	switch {
 	case !d.Allowed():
 		return &refusal{reason: d.Reason, detail: d.Detail, alert: alertAccessDenied}

@@ -41,7 +41,7 @@ func TestTunnelRealClient(t *testing.T) {
 		r := c.last(i + 1)
 		want := firewall.Record{
 			Time: r.Time, Kind: firewall.KindTLS, Host: strings.ToLower(name), Port: 443,
-			Verdict: firewall.Allow, Reason: firewall.ReasonListed, Rule: ".site.example", Line: 5,
+			Verdict: firewall.Allow, Reason: firewall.ReasonListed, Rule: ".site.example", Line: 5, Digest: c.server.Policy.Digest(),
 			Client: r.Client, Upstream: netip.MustParseAddrPort("127.0.0.1:443"),
 			BytesUp: r.BytesUp, BytesDown: r.BytesDown, DurationMS: r.DurationMS,
 		}
