@@ -14,7 +14,8 @@
 //     the header cannot be read or claims to be an answer.
 //
 // Clients outside the cell's prefix get nothing. Each query makes one
-// firewall.Record; a flood is dropped and counted in at most one record a second.
+// firewall.Record; a flood, be it of no queries at all, is dropped and counted in at
+// most one record a second.
 // Its DNS records have port 0: the port is judged when the tunnel is dialled.
 package dnsgate
 
@@ -217,7 +218,7 @@ func (c *cell) deliver(records []firewall.Record) bool {
 		}
 	}
 	if failed := err != nil; failed != c.failing.Load() && failed != c.failing.Swap(failed) && failed {
-		c.Log.Error("dnsgate: no answer, since its record cannot be written; nor to others until it can", "error", err)
+		c.Log.Error("dnsgate: no answers while their records cannot be written", "error", err)
 	}
 	return err == nil
 }

@@ -29,11 +29,14 @@ type Tally struct {
 	due     *time.Timer // makes the next record; nil if none is pending
 }
 
-// NewTally returns a tally of denials that are like of, but for time, client and
-// count; what(n) is the detail for n of them. record gets the records, on the
-// goroutine of an event or on one of the tally's own, and none after End.
+// NewTally returns a tally of decisions that are like of, denials unless it says
+// otherwise, but for time, client and count; what(n) is the detail for n of them.
+// record gets the records, on the goroutine of an event or on one of the tally's
+// own, and none after End.
 func NewTally(of Record, what func(n int64) string, record func(Record)) *Tally {
-	of.Verdict = Deny
+	if of.Verdict == "" {
+		of.Verdict = Deny
+	}
 	return &Tally{of: of, what: what, record: record}
 }
 

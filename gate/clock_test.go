@@ -19,6 +19,7 @@ func TestClockJumps(t *testing.T) {
 		"TestRestartHasNoLeases": TestRestartHasNoLeases,
 		"TestBudgetReloaded":     TestBudgetReloaded,
 		"TestFullDiskDenies":     TestFullDiskDenies,
+		"TestLogThatFailsDenies": TestLogThatFailsDenies,
 		"TestWatch":              TestWatch,
 	})
 }

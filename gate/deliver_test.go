@@ -16,6 +16,7 @@ func newTestLease() *lease {
 	s := &server{Daemon: d, all: newJournal(allRecords), decisions: &decisionLog{w: io.Discard, log: d.Log}}
 	l := &lease{id: "cell-1", server: s, journal: newJournal(runRecords), ledger: firewall.NewLedger("strict", "sha256:00")}
 	l.Run, l.Lease.Policy = "01JZ", "strict"
+	l.sieve.put = l.putShared
 	return l
 }
 

@@ -5,9 +5,11 @@
 // has nobody listening, and a gate that has just started has no leases.
 //
 // It is told what to do over HTTP on a unix socket; the types and a client are
-// in package control. Each decision is a line of the log, counts into the
-// receipt of its lease, and is streamed to whoever asks; a slow reader loses
-// records of the stream, never of the receipt, and holds up nobody.
+// in package control. Each decision is a line of the log, or shares one where a
+// sandbox has itself refused without end, counts into the receipt of its lease, and
+// is streamed to whoever asks; a slow reader loses records of the stream, never of
+// the receipt, and holds up nobody. While decisions cannot be written, the gate
+// denies.
 //
 //	d := &gate.Daemon{Policies: policies, Resolver: resolver, Log: log}
 //	err := d.Serve(ctx, listener) // returns when ctx has ended and every cell is closed
@@ -72,7 +74,8 @@ type Daemon struct {
 	Log *slog.Logger
 	// Decisions gets the decisions as lines like those of Log, several in one call
 	// of Write; if nil, Log gets them. It may be what Log writes to, if a call of
-	// its Write cannot be interrupted by another, as with files.
+	// its Write cannot be interrupted by another, as with files. While it fails, the
+	// gate denies.
 	Decisions io.Writer
 	// Version and Warnings are shown by the health call.
 	Version  string
@@ -212,9 +215,15 @@ func (s *server) health() control.Health {
 	defer s.mu.Unlock()
 	e := s.edition.Load()
 	status, warnings := control.StatusOK, slices.Clone(s.Warnings)
-	if s.Sink != nil && !s.Sink.Ready() { // which tries again, be there no traffic
+	unwritable := func(where string) {
 		status = control.StatusDenying
-		warnings = slices.Insert(warnings, 0, "decisions cannot be written to "+s.Sink.path+": everything is denied until they can")
+		warnings = slices.Insert(warnings, 0, "decisions cannot be written to "+where+": everything is denied until they can")
+	}
+	if s.Sink != nil && !s.Sink.Ready() { // which tries again, be there no traffic
+		unwritable(s.Sink.path)
+	}
+	if !s.decisions.ready() {
+		unwritable("the log")
 	}
 	for _, w := range e.Warnings() {
 		warnings = append(warnings, w.Error())

@@ -205,7 +205,7 @@ func decisionsQuery(raw string) (run string, follow bool, err error) {
 func (s *server) writeProblem(w http.ResponseWriter, err error) {
 	var e *control.Error
 	if !errors.As(err, &e) {
-		s.Log.Warn("control call failed", "err", err)
+		s.Log.Warn("control call failed", "error", err)
 		e = &control.Error{Problem: control.Problem{
 			Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError, Detail: err.Error(),
 		}}

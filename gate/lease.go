@@ -3,7 +3,6 @@ package gate
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -28,16 +27,13 @@ type lease struct {
 	ledger  *firewall.Ledger
 	server  *server
 	journal *journal // of the run
+	sieve   sieve
 
 	cancel context.CancelFunc
 	// ended is closed when nothing of the lease runs any more and all its records
 	// are delivered.
 	ended chan struct{}
 }
-
-// levelDecision is that of the decisions in the log, allowed or not: which of
-// them matter is for the reader to say.
-const levelDecision = slog.LevelInfo
 
 // These say what identifiers may look like; both end up in logs and in paths.
 var (
@@ -113,6 +109,7 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 		server: s, journal: s.joinRun(want.Run), cancel: cancel, ended: make(chan struct{}),
 	}
 	l.policy.Store(policy)
+	l.sieve.put = l.putShared
 	l.tunnel = &sniproxy.Server{
 		Current: l.current, Page: l.page(), Prefix: l.Prefix, Record: l.record, Flush: l.flush,
 		Meter: firewall.NewMeter(policy.Budget()), Proxy: s.Proxy, Dial: s.dial, Log: s.Log.With("cell", id),
@@ -144,8 +141,9 @@ func (s *server) admit(id string, want control.Lease) error {
 func (s *server) serve(ctx context.Context, l *lease, sockets *sockets) {
 	err := l.serve(ctx, sockets)
 	l.cancel()
+	l.sieve.end()
 	if err != nil {
-		s.Log.Error("cell failed: its listeners are closed", "cell", l.id, "run", l.Run, "err", err)
+		s.Log.Error("cell failed: its listeners are closed", "cell", l.id, "run", l.Run, "error", err)
 		l.journal.end(false)
 	}
 	close(l.ended)
@@ -176,48 +174,10 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 // denies everything.
 func (l *lease) current() *firewall.Policy {
 	p := l.policy.Load()
-	if sink := l.server.Sink; sink != nil && !sink.Ready() {
+	if s := l.server; !s.decisions.ready() || s.Sink != nil && !s.Sink.Ready() {
 		return p.Closed(firewall.ReasonLog, "the gate cannot write its log of decisions")
 	}
 	return p
-}
-
-// record keeps one decision; flush comes after it.
-func (l *lease) record(r firewall.Record) { l.keep([]firewall.Record{r}) }
-
-// flush writes the lines of what was recorded. What was decided is done already;
-// what could not be written is kept.
-func (l *lease) flush() { _ = l.server.decisions.flush() }
-
-// deliver delivers decisions: to the receipt, the metrics, the file, the log and
-// the streams. It returns when they are written, or the error of that. It
-// completes the records, and keeps none of the text of their hosts, which may be
-// a part of a request.
-func (l *lease) deliver(records []firewall.Record) error {
-	l.keep(records)
-	return l.server.decisions.flush()
-}
-
-// keep is deliver without the end of it, to write the lines.
-func (l *lease) keep(records []firewall.Record) {
-	policy := l.policy.Load()
-	digest := policy.Digest()
-	for i := range records {
-		r := &records[i]
-		r.Run, r.Cell, r.Policy, r.Digest = l.Run, l.id, l.Lease.Policy, digest
-		if policy == nil && r.Reason == firewall.ReasonNotListed {
-			r.Detail = policyGone
-		}
-	}
-	l.ledger.AddAll(records)
-	s := l.server
-	s.Metrics.decided(records)
-	if s.Sink != nil {
-		s.Sink.Add(records...)
-	}
-	s.decisions.add(records...)
-	l.journal.add(records...)
-	s.all.add(records...)
 }
 
 // release ends the lease of a cell, waits until nothing of it runs and returns

@@ -31,7 +31,7 @@ func (s *server) listen(addr netip.Addr) (*sockets, error) {
 		err := bindToDevice(c, device)
 		if errors.Is(err, unix.EPERM) {
 			// Kernels before 5.7 want a capability for it that the gate does not have.
-			s.Log.Warn("cannot bind a socket to its interface", "address", address, "device", device, "err", err)
+			s.Log.Warn("cannot bind a socket to its interface", "address", address, "device", device, "error", err)
 			return nil
 		}
 		return err

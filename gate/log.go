@@ -1,15 +1,13 @@
 package gate
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sallyport/firewall"
@@ -19,72 +17,69 @@ const (
 	// flushAt is how many bytes of lines are written without being told to.
 	flushAt = 64 << 10
 	// maxUnwritten bounds the lines that wait for a writer that fails, in bytes.
+	// Denials take no more than half of it.
 	maxUnwritten = 1 << 20
 )
 
 // A decisionLog writes decisions as the lines that log/slog's JSON handler would
 // write of them, at a fraction of its cost: those of one batch of queries go to the
 // writer in one piece. It has no timer and no goroutine. Whoever adds lines
-// flushes them before it acts on the decision, so that nothing is done that is
-// not written; while the writer blocks, so do they.
+// flushes them before it acts on the decision; while the writer blocks, so do they.
+//
+// What a writer that fails does not take is kept and tried again, and until then
+// the log is not ready: the gate denies what is new, as with a Sink.
 type decisionLog struct {
 	w   io.Writer
 	log *slog.Logger // gets the decisions if w is nil, and the log's own faults
 
-	writing sync.Mutex // held while the lines are written; taken before mu
+	down   atomic.Bool
+	faults atomic.Int64 // writes that failed
 
-	mu    sync.Mutex // guards what follows
-	lines []byte     // not written yet
-	spare []byte     // what lines was before
-	lost  int        // lines that found no room
+	writing sync.Mutex // held while the lines are written, taken before mu; guards tried
+	tried   time.Time
+
+	mu      sync.Mutex // guards what follows
+	lines   []byte     // not written yet
+	spare   []byte     // what lines was before
+	refused int64      // denials for want of the log, which are only counted
+	lost    int64      // decisions whose lines found no room
 }
 
-// add appends the lines of the records, which flush writes.
-func (d *decisionLog) add(records ...firewall.Record) {
+// errDown is what flush says of lines that it does not try to write yet.
+var errDown = errors.New("gate: decisions cannot be written")
+
+// add appends the lines of the records, which flush writes. It returns false
+// where there is nothing to flush: what is denied because nothing can be written
+// waits for nobody.
+func (d *decisionLog) add(records ...firewall.Record) (waits bool) {
 	if d.w == nil {
 		for i := range records {
 			d.log.LogAttrs(context.Background(), levelDecision, "decision", records[i].LogAttrs()...)
 		}
-		return
+		return false
 	}
 	d.mu.Lock()
 	var head batchHead
+	down := d.down.Load()
 	for i := range records {
-		if len(d.lines) < maxUnwritten {
-			d.lines = head.appendLine(d.lines, &records[i])
-		} else {
-			d.lost++
+		r := &records[i]
+		if down && r.Reason == firewall.ReasonLog {
+			d.refused += max(r.Count, 1)
+			continue
 		}
+		waits = true
+		if n := len(d.lines); n >= maxUnwritten/2 && (n >= maxUnwritten || r.Verdict != firewall.Allow) {
+			d.lost += max(r.Count, 1)
+			continue
+		}
+		d.lines = head.appendLine(d.lines, r)
 	}
 	full := len(d.lines) >= flushAt
 	d.mu.Unlock()
 	if full {
 		_ = d.flush() // the caller's own, which follows, has the error
 	}
-}
-
-// A batchHead is where the last line has what the next one, of the same cell and
-// time, begins with, too.
-type batchHead struct {
-	of         *firewall.Record // nil before the first
-	start, end int              // in the lines
-}
-
-// appendLine appends the line of r.
-func (h *batchHead) appendLine(b []byte, r *firewall.Record) []byte {
-	now := r.Time
-	if r.Kind != firewall.KindDNS {
-		now = time.Now() // its record is of when it began
-	}
-	start := len(b)
-	if l := h.of; l != nil && r.Kind == firewall.KindDNS && r.Kind == l.Kind && r.Time == l.Time && r.Digest == l.Digest &&
-		r.Cell == l.Cell && r.Run == l.Run && r.Policy == l.Policy {
-		b = append(b, b[h.start:h.end]...)
-	} else {
-		b = appendHead(b, now, r)
-	}
-	h.of, h.start, h.end = r, start, len(b)
-	return appendRest(b, r)
+	return waits
 }
 
 // flush returns when every line that was added before is written. What could
@@ -95,135 +90,60 @@ func (d *decisionLog) flush() error {
 	}
 	d.writing.Lock()
 	defer d.writing.Unlock()
+	if d.down.Load() && time.Since(d.tried) < retryAfter {
+		return errDown
+	}
+	return d.write()
+}
+
+// ready reports whether decisions can be written. While they cannot, it tries
+// what waits again now and then.
+func (d *decisionLog) ready() bool {
+	if !d.down.Load() {
+		return true
+	}
+	if !d.writing.TryLock() { // somebody tries it just now, and may have to wait
+		return false
+	}
+	defer d.writing.Unlock()
+	if !d.down.Load() {
+		return true
+	}
+	return time.Since(d.tried) >= retryAfter && d.write() == nil
+}
+
+// write writes what waits. d.writing is held.
+func (d *decisionLog) write() error {
 	d.mu.Lock()
 	lines := d.lines
 	d.lines, d.spare = d.spare[:0], nil
 	d.mu.Unlock()
-	if len(lines) == 0 {
-		return nil
+	if len(lines) > 0 {
+		if n, err := d.w.Write(lines); err != nil {
+			d.fail(lines[n:], err)
+			return fmt.Errorf("gate: writing decisions: %w", err)
+		}
 	}
-	n, err := d.w.Write(lines)
-
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err != nil {
-		d.lines = append(lines[n:], d.lines...)
-		return fmt.Errorf("gate: writing decisions: %w", err)
-	}
 	d.spare = lines
-	if d.lost > 0 {
-		d.log.Error("decisions were not logged while the log could not be written, nor acted on", "count", d.lost)
-		d.lost = 0
+	refused, lost := d.refused, d.lost
+	d.refused, d.lost = 0, 0
+	d.mu.Unlock()
+	if d.down.Swap(false) {
+		d.log.Warn("decisions are written to the log again", "denied", refused, "lost", lost)
 	}
 	return nil
 }
 
-// appendLine appends the line of r that slog's JSON handler makes of
-// firewall.Record.LogAttrs; a test holds it to that.
-func appendLine(b []byte, now time.Time, r *firewall.Record) []byte {
-	return appendRest(appendHead(b, now, r), r)
-}
-
-// appendHead appends what is the same for all decisions of one time and cell.
-func appendHead(b []byte, now time.Time, r *firewall.Record) []byte {
-	b = now.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano)
-	return appendPlace(append(b, `","level":"INFO","msg":"decision"`...), r)
-}
-
-// appendRecord appends the line of r that is r as JSON.
-func appendRecord(b []byte, r *firewall.Record) []byte {
-	b = append(r.Time.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano), '"')
-	return appendRest(appendPlace(b, r), r)
-}
-
-// appendPlace appends where and by what r was decided.
-func appendPlace(b []byte, r *firewall.Record) []byte {
-	b = appendString(append(b, `,"run":`...), r.Run)
-	b = appendString(append(b, `,"cell":`...), r.Cell)
-	b = appendString(append(b, `,"policy":`...), r.Policy)
-	b = appendString(append(b, `,"digest":`...), r.Digest)
-	b = appendString(append(b, `,"kind":`...), string(r.Kind))
-	return append(b, `,"host":`...)
-}
-
-// appendRest appends what follows the head.
-func appendRest(b []byte, r *firewall.Record) []byte {
-	b = appendString(b, r.Host)
-	b = strconv.AppendUint(append(b, `,"port":`...), uint64(r.Port), 10)
-	b = appendString(append(b, `,"verdict":`...), string(r.Verdict))
-	b = appendString(append(b, `,"reason":`...), string(r.Reason))
-	if r.Rule != "" {
-		b = appendString(append(b, `,"rule":`...), r.Rule)
+// fail notes that the log cannot be written, and keeps what is left of the lines.
+// d.writing is held.
+func (d *decisionLog) fail(left []byte, err error) {
+	d.mu.Lock()
+	d.lines = append(left, d.lines...)
+	d.mu.Unlock()
+	d.tried = time.Now()
+	d.faults.Add(1)
+	if !d.down.Swap(true) {
+		d.log.Error("decisions cannot be written to the log: everything is denied until they can", "error", err)
 	}
-	if r.Line != 0 {
-		b = strconv.AppendInt(append(b, `,"line":`...), int64(r.Line), 10)
-	}
-	if r.Detail != "" {
-		b = appendString(append(b, `,"detail":`...), r.Detail)
-	}
-	b = appendAddr(b, `,"client":"`, r.Client)
-	b = appendAddr(b, `,"upstream":"`, r.Upstream)
-	if r.BytesUp|r.BytesDown|r.DurationMS|r.Count == 0 { // as of any query
-		return append(b, `,"bytesUp":0,"bytesDown":0,"durationMs":0}`+"\n"...)
-	}
-	b = strconv.AppendInt(append(b, `,"bytesUp":`...), r.BytesUp, 10)
-	b = strconv.AppendInt(append(b, `,"bytesDown":`...), r.BytesDown, 10)
-	b = strconv.AppendInt(append(b, `,"durationMs":`...), r.DurationMS, 10)
-	if r.Count != 0 {
-		b = strconv.AppendInt(append(b, `,"count":`...), r.Count, 10)
-	}
-	return append(b, "}\n"...)
-}
-
-func appendAddr(b []byte, key string, a netip.AddrPort) []byte {
-	if !a.IsValid() {
-		return b
-	}
-	if a.Addr().Zone() != "" {
-		b = append(b, key[:len(key)-1]...)
-		return appendString(b, a.String()) // a zone is any text
-	}
-	return append(a.AppendTo(append(b, key...)), '"')
-}
-
-// appendString appends s as JSON. Nearly all text of a record is plain.
-func appendString(b []byte, s string) []byte {
-	if !plain(s) {
-		return appendEscaped(b, s)
-	}
-	return append(append(append(b, '"'), s...), '"')
-}
-
-// plain reports whether s is printable ASCII that JSON does not escape. It looks
-// at eight bytes at a time, of which it only has to know if there is another one
-// among them.
-func plain(s string) bool {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	for ; len(s) >= 8; s = s[8:] {
-		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-		quote, slash, del := w^'"'*ones, w^'\\'*ones, w^0x7F*ones
-		below := (w - ' '*ones) &^ w
-		zero := (quote-ones)&^quote | (slash-ones)&^slash | (del-ones)&^del
-		if (w|below|zero)&tops != 0 {
-			return false
-		}
-	}
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
-}
-
-// appendEscaped appends any s as JSON, without the escapes for HTML.
-func appendEscaped(b []byte, s string) []byte {
-	var buf bytes.Buffer
-	e := json.NewEncoder(&buf)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil { // a string has no errors
-		return append(b, `""`...)
-	}
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
 }

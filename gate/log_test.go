@@ -30,7 +30,8 @@ func slogLine(t testing.TB, now time.Time, r firewall.Record) string {
 	return b.String()
 }
 
-// FuzzLine wants the bytes that log/slog writes, whatever the record holds.
+// FuzzLine wants the bytes that log/slog writes, whatever the record holds: of the
+// first of a batch, and of those that take over its head or must not.
 //
 // probe: F9
 // oracle: the line of the log, decoded by another library
@@ -42,21 +43,36 @@ func FuzzLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, run, host, detail, rule string, line int, port uint16, addr []byte, clientPort uint16, up int64) {
 		ip, _ := netip.AddrFromSlice(addr)
 		r := firewall.Record{
-			Run: run, Cell: "cell-1", Policy: "strict", Digest: "sha256:00", Kind: firewall.KindTLS, Host: host, Port: port,
+			Run: run, Cell: "cell-1", Policy: "strict", Digest: "sha256:00", Kind: firewall.KindDNS, Host: host, Port: port,
 			Verdict: firewall.Deny, Reason: firewall.ReasonNotListed, Rule: rule, Line: line, Detail: detail,
 			BytesUp: up, BytesDown: ^up, DurationMS: up / 3,
 		}
 		if ip.IsValid() {
 			r.Client, r.Upstream = netip.AddrPortFrom(ip, clientPort), netip.AddrPortFrom(ip.Unmap(), port)
 		}
-		now := time.Unix(up%4e9, int64(line)%1e9)
-		if y := now.Year(); y < 0 || y > 9999 {
+		r.Time = time.Unix(up%4e9, int64(line)%1e9)
+		if y := r.Time.Year(); y < 0 || y > 9999 {
 			return
 		}
-		sameLine(t, string(appendLine(nil, now, &r)), slogLine(t, now, r))
-		r.Time = now
 		sameRecord(t, r)
+		next, other := r, r
+		next.Host, next.Rule, next.Detail, next.Line, next.Client = detail, run, host, -line, r.Upstream
+		other.Run, other.Cell, other.Policy, other.Digest = host, rule, detail, run
+		sameBatch(t, r, next, other, r)
 	})
+}
+
+// sameBatch wants the lines of a batch of queries to be those that log/slog writes
+// of them one by one.
+func sameBatch(t *testing.T, records ...firewall.Record) {
+	t.Helper()
+	var head batchHead
+	var lines []byte
+	for i := range records {
+		start := len(lines)
+		lines = head.appendLine(lines, &records[i])
+		sameLine(t, string(lines[start:]), slogLine(t, records[i].Time, records[i]))
+	}
 }
 
 // sameLine wants equal bytes, but for two control characters that have a second
@@ -91,9 +107,8 @@ func sameRecord(t *testing.T, r firewall.Record) {
 
 // A zone in an address is text like any other.
 func TestLineOfZone(t *testing.T) {
-	r := firewall.Record{Client: netip.MustParseAddrPort(`[fe80::1%a"b]:53`)}
-	now := time.Now()
-	sameLine(t, string(appendLine(nil, now, &r)), slogLine(t, now, r))
+	r := firewall.Record{Time: time.Now(), Kind: firewall.KindDNS, Client: netip.MustParseAddrPort(`[fe80::1%a"b]:53`)}
+	sameBatch(t, r, r)
 	sameRecord(t, r)
 }
 
@@ -151,8 +166,12 @@ func TestDecisionLog(t *testing.T) {
 			t.Error("a flush that failed returned no error")
 		}
 	}
+	if d.ready() || w.writes != 2 {
+		t.Errorf("ready, or %d writes though it has just been tried", w.writes)
+	}
 	add(20, 30)
 	w.fail = false
+	time.Sleep(retryAfter)
 	if err := d.flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -161,34 +180,41 @@ func TestDecisionLog(t *testing.T) {
 			t.Fatalf("line %d is of %q", i, host)
 		}
 	}
-	if n := len(hostsIn(w.b.String())); n != 30 {
-		t.Errorf("%d lines of 30", n)
+	if n := len(hostsIn(w.b.String())); n != 30 || !d.ready() || d.faults.Load() != 1 {
+		t.Errorf("%d lines of 30, %d faults", n, d.faults.Load())
 	}
 }
 
-// What waits for a writer that fails is bounded, and what is beyond counted.
+// What waits for a writer that fails is bounded, denials do not take the room of
+// allowances, and what is beyond is counted.
 func TestDecisionLogIsBounded(t *testing.T) {
 	var own bytes.Buffer
 	w := fickle{fail: true}
 	d := &decisionLog{w: &w, log: slog.New(slog.NewTextHandler(&own, nil))}
-	r := firewall.Record{Detail: strings.Repeat("x", 16<<10)}
+	long := strings.Repeat("x", 16<<10)
 	const added = 3 * maxUnwritten / (16 << 10)
-	for range added {
-		d.add(r)
+	for i, verdict := range []firewall.Verdict{firewall.Deny, firewall.Allow} {
+		for range added {
+			d.add(firewall.Record{Verdict: verdict, Detail: long})
+		}
+		if n, room := len(d.lines), (i+1)*maxUnwritten/2; n > room+32<<10 || n < room {
+			t.Errorf("%d bytes wait, %s", n, verdict)
+		}
 	}
-	if n := len(d.lines); n > maxUnwritten+32<<10 {
-		t.Errorf("%d bytes wait", n)
+	if d.add(firewall.Record{Verdict: firewall.Deny, Reason: firewall.ReasonLog, Count: 3}) {
+		t.Error("a denial for want of the log waits for it")
 	}
 	w.fail = false
+	time.Sleep(retryAfter)
 	if err := d.flush(); err != nil {
 		t.Fatal(err)
 	}
 	lines, lost := strings.Count(w.b.String(), "\n"), 0
-	if _, after, ok := strings.Cut(own.String(), "count="); ok {
+	if _, after, ok := strings.Cut(own.String(), "denied=3 lost="); ok {
 		fmt.Sscan(after, &lost)
 	}
-	if lost == 0 || lines+lost != added {
-		t.Errorf("%d lines and %d lost of %d", lines, lost, added)
+	if lost == 0 || lines+lost != 2*added {
+		t.Errorf("%d lines and %d lost of %d: %s", lines, lost, 2*added, own.String())
 	}
 }
 
@@ -243,10 +269,11 @@ func decision() firewall.Record {
 }
 
 func BenchmarkLine(b *testing.B) {
-	r, now := decision(), time.Now()
-	buf := appendLine(nil, now, &r)
+	r := decision()
+	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		buf = appendLine(buf[:0], now, &r)
+		var head batchHead // none to take over
+		buf = head.appendLine(buf[:0], &r)
 	}
 }

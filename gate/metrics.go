@@ -79,7 +79,7 @@ var (
 	leasesDesc      = describe("leases", "Cells that are leased.")
 	connectionsDesc = describe("connections", "Connections of sandboxes that are open.")
 	reloadsDesc     = describe("reloads_total", "Allowlists read anew.", labelOutcome)
-	faultsDesc      = describe("log_sink_errors_total", "Writes of decisions to their file that failed.")
+	faultsDesc      = describe("log_sink_errors_total", "Writes of decisions to the log or to their file that failed.")
 	currentDesc     = describe("last_reload_successful", "1 if the allowlist that was read last is in force, 0 if it was refused.")
 )
 
@@ -98,7 +98,7 @@ func (m state) Collect(to chan<- prometheus.Metric) {
 	if s == nil {
 		return
 	}
-	open, faults, current := int64(0), int64(0), 1.0
+	open, faults, current := int64(0), s.decisions.faults.Load(), 1.0
 	s.mu.Lock()
 	leases := len(s.leases)
 	for _, l := range s.leases {
@@ -116,7 +116,7 @@ func (m state) Collect(to chan<- prometheus.Metric) {
 	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.good.Load()), "ok")
 	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.bad.Load()), "refused")
 	if s.Sink != nil {
-		faults = s.Sink.faults.Load()
+		faults += s.Sink.faults.Load()
 	}
 	value(faultsDesc, prometheus.CounterValue, float64(faults))
 	value(currentDesc, prometheus.GaugeValue, current)

@@ -103,7 +103,7 @@ func (s *server) serveMetrics() (end func()) {
 	go func() {
 		defer close(ended)
 		if err := web.Serve(s.MetricsOn); !errors.Is(err, http.ErrServerClosed) {
-			s.Log.Error("the metrics are no longer served", "err", err)
+			s.Log.Error("the metrics are no longer served", "error", err)
 		}
 	}()
 	return func() {

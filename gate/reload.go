@@ -48,7 +48,7 @@ func (s *server) reload() (control.Health, error) {
 // refuseFile notes that the file is not what is in force.
 func (s *server) refuseFile(err error) {
 	e := s.edition.Load()
-	s.Log.Error("allowlist refused, the policies are as before", "generation", e.generation, "digest", e.Digest(), "err", err)
+	s.Log.Error("allowlist refused, the policies are as before", "generation", e.generation, "digest", e.Digest(), "error", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	refused := &refusedFile{err: err, since: time.Now()}

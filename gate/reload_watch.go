@@ -88,7 +88,7 @@ func (f *source) watch(ctx context.Context, hangup <-chan os.Signal, reload func
 	var events <-chan fsnotify.Event
 	var faults <-chan error
 	if err != nil {
-		log.Warn("cannot watch the allowlist, looking at it now and then", "every", pollEvery.String(), "err", err)
+		log.Warn("cannot watch the allowlist, looking at it now and then", "every", pollEvery.String(), "error", err)
 	} else {
 		defer w.Close()
 		events, faults = w.Events, w.Errors
@@ -137,7 +137,7 @@ func (f *source) follow(w *fsnotify.Watcher, log *slog.Logger) {
 	for _, dir := range dirs {
 		if err := w.Add(dir); err != nil {
 			log.Warn("cannot watch the allowlist's directory, looking at it now and then",
-				"dir", dir, "every", pollEvery.String(), "err", err)
+				"dir", dir, "every", pollEvery.String(), "error", err)
 		}
 	}
 }

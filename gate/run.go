@@ -44,7 +44,7 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 		}
 		defer func() {
 			if err := d.Sink.Close(); err != nil {
-				log.Error("closing the file of decisions", "err", err)
+				log.Error("closing the file of decisions", "error", err)
 			}
 		}()
 	}

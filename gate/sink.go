@@ -117,9 +117,9 @@ func (s *Sink) Add(records ...firewall.Record) {
 func (s *Sink) keep(r *firewall.Record) {
 	switch {
 	case s.down.Load() && r.Reason == firewall.ReasonLog:
-		s.refused++
+		s.refused += int(max(r.Count, 1))
 	case len(s.pending) >= maxPending, len(s.pending) >= maxPending/2 && r.Verdict != firewall.Allow:
-		s.lost++
+		s.lost += int(max(r.Count, 1))
 	default:
 		s.buf = appendRecord(s.buf[:0], r)
 		s.pending = append(s.pending, bytes.Clone(s.buf))
@@ -215,7 +215,7 @@ func (s *Sink) rotate() error {
 func (s *Sink) fail(err error) {
 	s.faults.Add(1)
 	if !s.down.Swap(true) {
-		s.log.Error("decisions cannot be written to their file: everything is denied until they can", "path", s.path, "err", err)
+		s.log.Error("decisions cannot be written to their file: everything is denied until they can", "path", s.path, "error", err)
 	}
 	if s.file != nil {
 		s.file.Close()

@@ -177,7 +177,7 @@ func TestDecisionsSlowReader(t *testing.T) {
 		switch {
 		case r.Host == "first.site.example":
 			for range made {
-				l.record(firewall.Record{Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed, Host: "flood.example"})
+				l.record(firewall.Record{Kind: firewall.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Host: "flood.example"})
 			}
 			go func() {
 				c, _ := g.Release(context.Background(), "c1")
@@ -194,7 +194,7 @@ func TestDecisionsSlowReader(t *testing.T) {
 	if dropped == 0 || got < runRecords || got+dropped != made {
 		t.Errorf("%d lines and %d dropped of %d", got, dropped, made)
 	}
-	if n := count((<-released).Receipt, firewall.KindDNS, "flood.example", firewall.ReasonNotListed); n != made {
+	if n := count((<-released).Receipt, firewall.KindDNS, "flood.example", firewall.ReasonListed); n != made {
 		t.Errorf("%d decisions in the receipt, want %d", n, made)
 	}
 }

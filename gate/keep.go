@@ -1,0 +1,80 @@
+package gate
+
+import (
+	"log/slog"
+
+	"sallyport/firewall"
+)
+
+// levelDecision is that of the decisions in the log, allowed or not: which of
+// them matter is for the reader to say.
+const levelDecision = slog.LevelInfo
+
+// record keeps one decision; flush comes after it.
+func (l *lease) record(r firewall.Record) { l.keep([]firewall.Record{r}) }
+
+// flush writes the lines of what was recorded. What was decided is done already;
+// what could not be written is kept, and denies what is to be decided.
+func (l *lease) flush() { _ = l.server.decisions.flush() }
+
+// deliver delivers decisions: to the receipt, the metrics, the file, the log and
+// the streams. It returns when they are written, or the error of that. It
+// completes the records, may move them, and keeps none of the text of their hosts,
+// which may be a part of a request.
+func (l *lease) deliver(records []firewall.Record) error {
+	if !l.keep(records) {
+		return nil
+	}
+	return l.server.decisions.flush()
+}
+
+// keep is deliver without the end of it, to write the lines; false means that
+// there are none to write.
+func (l *lease) keep(records []firewall.Record) (waits bool) {
+	l.complete(records)
+	l.ledger.AddAll(records)
+	l.server.Metrics.decided(records)
+	return l.put(l.sieve.pass(records))
+}
+
+// complete fills in what only the lease knows of its records, and the digest of the
+// policy in force where none was asked.
+func (l *lease) complete(records []firewall.Record) {
+	policy := l.policy.Load()
+	digest := policy.Digest()
+	for i := range records {
+		r := &records[i]
+		r.Run, r.Cell, r.Policy = l.Run, l.id, l.Lease.Policy
+		if r.Digest != "" {
+			continue
+		}
+		r.Digest = digest
+		if policy == nil && r.Reason == firewall.ReasonNotListed {
+			r.Detail = policyGone
+		}
+	}
+}
+
+// put gives the file, the log and the streams what has a line.
+func (l *lease) put(records []firewall.Record) (waits bool) {
+	if len(records) == 0 {
+		return false
+	}
+	s := l.server
+	if s.Sink != nil {
+		s.Sink.Add(records...)
+	}
+	waits = s.decisions.add(records...)
+	l.journal.add(records...)
+	s.all.add(records...)
+	return waits
+}
+
+// putShared is put, to the end, for a record of many decisions that are counted
+// already.
+func (l *lease) putShared(r firewall.Record) {
+	records := []firewall.Record{r}
+	l.complete(records)
+	l.put(records)
+	l.flush()
+}

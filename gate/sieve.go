@@ -1,0 +1,97 @@
+package gate
+
+import (
+	"sync"
+
+	"golang.org/x/time/rate"
+
+	"sallyport/firewall"
+)
+
+// The bounds of a sieve, for each cause: what a program that is refused asks for in
+// good faith is below them.
+const (
+	lineRate  = 20 // lines a second
+	lineBurst = 100
+)
+
+// A sieve says which decisions of a lease have a line of their own. A sandbox can
+// have itself refused tens of thousands of times a second, and the lines of that
+// would drive those of all other runs out of a log of bounded size. So of what
+// reaches nothing, so many decisions a second of each cause have one, and the
+// others share one a second (firewall.Tally). Receipt and metrics count all; they
+// come before it.
+type sieve struct {
+	put func(firewall.Record) // gets the shared ones
+
+	mu     sync.Mutex // guards causes
+	causes []*cause   // no more of them than the code has reasons
+}
+
+// A cause is what tells such decisions apart: never anything that a sandbox chose.
+type cause struct {
+	kind    firewall.Kind
+	verdict firewall.Verdict
+	reason  firewall.Reason
+	limiter *rate.Limiter
+	tally   *firewall.Tally
+}
+
+// pass returns the records that have a line, in their order, and tallies the
+// others. It moves them within the slice.
+func (s *sieve) pass(records []firewall.Record) []firewall.Record {
+	kept := 0
+	for i := range records {
+		r := &records[i]
+		if !reachesNothing(r) || r.Count > 1 || s.admit(r) {
+			if kept != i {
+				records[kept] = *r
+			}
+			kept++
+		}
+	}
+	return records[:kept]
+}
+
+// reachesNothing reports whether a decision is one that a sandbox can cause at any
+// rate, since nobody but the gate has a part in it.
+func reachesNothing(r *firewall.Record) bool {
+	return r.Verdict != firewall.Allow && r.BytesUp|r.BytesDown == 0 || r.Reason == firewall.ReasonPolicyPage
+}
+
+func (s *sieve) admit(r *firewall.Record) bool {
+	c := s.cause(r)
+	if c.limiter.Allow() {
+		return true
+	}
+	c.tally.Add(r.Client)
+	return false
+}
+
+// cause finds or makes the cause of r.
+func (s *sieve) cause(r *firewall.Record) *cause {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.causes {
+		if c.kind == r.Kind && c.verdict == r.Verdict && c.reason == r.Reason {
+			return c
+		}
+	}
+	of := firewall.Record{Kind: r.Kind, Port: r.Port, Verdict: r.Verdict, Reason: r.Reason}
+	c := &cause{
+		kind: r.Kind, verdict: r.Verdict, reason: r.Reason, limiter: rate.NewLimiter(lineRate, lineBurst),
+		tally: firewall.NewTally(of, firewall.Details("more of this kind and reason, without lines of their own"), s.put),
+	}
+	s.causes = append(s.causes, c)
+	return c
+}
+
+// end puts what is tallied and has no line yet. No record may be passed any more.
+func (s *sieve) end() {
+	s.mu.Lock()
+	causes := s.causes
+	s.mu.Unlock()
+	for _, c := range causes {
+		c.tally.End()
+	}
+}
