@@ -1,15 +1,19 @@
 package firewall
 
 import (
-	"strings"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
 )
 
-// maxMetered bounds the names, and the hosts, that one Meter remembers.
+// maxMetered bounds the names, and the hosts, that one Meter remembers. It knows
+// them by their hashes, so that each takes some dozen bytes however long it is. Two
+// that have the same one, which nobody can aim at, share an account.
 const maxMetered = 1 << 16
+
+var nameSeed = maphash.MakeSeed()
 
 // A Meter is the account of one run: what it has used of its Budget. It is safe
 // for concurrent use. No two leases share one, so that no run spends what is
@@ -21,7 +25,7 @@ type Meter struct {
 	open     atomic.Int64 // connections now
 
 	mu    sync.Mutex // guards what follows
-	hosts map[string]*hostBytes
+	hosts map[uint64]*hostBytes
 	below map[string]*namesBelow // by the name of an entry, "" for any
 	names int                    // in all of below
 }
@@ -37,20 +41,20 @@ type hostBytes struct{ up, down atomic.Int64 }
 
 // namesBelow are the names that were reached below one entry.
 type namesBelow struct {
-	seen  map[string]struct{}
+	seen  map[uint64]struct{}
 	bytes int64
 }
 
 // NewMeter returns the account of a run that has used nothing yet.
 func NewMeter(b Budget) *Meter {
-	m := &Meter{hosts: make(map[string]*hostBytes), below: make(map[string]*namesBelow)}
+	m := &Meter{hosts: make(map[uint64]*hostBytes), below: make(map[string]*namesBelow)}
 	m.limits.Store(&limits{b, limiter(b.ConnectionsPerSecond), limiter(b.QueriesPerSecond)})
 	return m
 }
 
 // SetBudget gives the run another budget, on which what it has used already
-// counts. Connections that are open then are held to its totals at once; the
-// budgets of their hosts only bind them if there were some when they began.
+// counts, also of what had no budget before. Connections that are open then are
+// held to it from their next byte on.
 func (m *Meter) SetBudget(b Budget) {
 	next, last := &limits{Budget: b}, m.limits.Load()
 	if next.connections = last.connections; b.ConnectionsPerSecond != last.ConnectionsPerSecond {
@@ -90,6 +94,16 @@ func (m *Meter) Open() (over string) {
 	return ""
 }
 
+// Further counts one more connection to the outside that an open one needs, such as
+// the next request of a client to another host.
+func (m *Meter) Further() (over string) {
+	b := m.limits.Load()
+	if b.connections != nil && !b.connections.Allow() {
+		return b.over(budgetConnectionRate)
+	}
+	return ""
+}
+
 // Close ends what Open began.
 func (m *Meter) Close() { m.open.Add(-1) }
 
@@ -104,62 +118,65 @@ func (m *Meter) Reach(n Name, d Decision) (c *ConnMeter, over string) {
 	case b.Download != 0 && m.down.Load() >= b.Download:
 		return nil, b.over(budgetDownload)
 	}
-	c = &ConnMeter{m: m}
-	if b.WildcardNames|b.WildcardBytes|b.HostUpload|b.HostDownload == 0 {
-		return c, ""
-	}
+	hash := maphash.String(nameSeed, n.s)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if over = m.addName(b, n.s, d); over == "" {
-		c.host, over = m.host(b, n.s)
+	if over = m.addName(b, n.s, hash, d); over != "" {
+		return nil, over
 	}
+	h, over := m.host(b, hash)
 	if over != "" {
 		return nil, over
 	}
-	return c, ""
+	return &ConnMeter{m: m, host: h}, ""
 }
 
-// addName counts a name below the entry that decided. m.mu is held.
-func (m *Meter) addName(b *Budget, name string, d Decision) (over string) {
-	if !d.tree || name == d.under || b.WildcardNames|b.WildcardBytes == 0 {
+// addName counts a name below the entry that decided, also where no budget is about
+// names: the next one may be. m.mu is held.
+func (m *Meter) addName(b *Budget, name string, hash uint64, d Decision) (over string) {
+	if !d.tree || name == d.under {
 		return "" // only the name's own labels could carry anything
 	}
 	set := m.below[d.under]
 	if set == nil {
-		set = &namesBelow{seen: make(map[string]struct{})}
+		set = &namesBelow{seen: make(map[uint64]struct{})}
 		m.below[d.under] = set
 	}
-	if _, known := set.seen[name]; known {
+	if _, known := set.seen[hash]; known {
 		return ""
 	}
-	own := int64(len(strings.TrimSuffix(name, "."+d.under)))
-	switch {
+	own := int64(len(name))
+	if d.under != "" {
+		own -= int64(len(".") + len(d.under))
+	}
+	switch full := m.names >= maxMetered; {
 	case b.WildcardNames != 0 && int64(len(set.seen)) >= b.WildcardNames:
 		return b.over(budgetWildcardNames)
 	case b.WildcardBytes != 0 && set.bytes+own > b.WildcardBytes:
 		return b.over(budgetWildcardBytes)
-	case m.names >= maxMetered:
+	case full && b.WildcardNames|b.WildcardBytes == 0:
+		return "" // a budget on names would find the count full
+	case full:
 		return "over budget: more names than the gate counts"
 	}
-	set.seen[strings.Clone(name)] = struct{}{} // it may be a part of a whole hello
+	set.seen[hash] = struct{}{}
 	set.bytes += own
 	m.names++
 	return ""
 }
 
-// host finds the account of a host, nil where there is no budget for one. m.mu is
+// host finds the account of a host, which it has also where no budget is about
+// hosts; nil if there is no room for one, and no budget now that needs it. m.mu is
 // held.
-func (m *Meter) host(b *Budget, name string) (h *hostBytes, over string) {
-	if b.HostUpload|b.HostDownload == 0 {
-		return nil, ""
-	}
-	h = m.hosts[name]
+func (m *Meter) host(b *Budget, hash uint64) (h *hostBytes, over string) {
+	h = m.hosts[hash]
 	switch {
-	case h == nil && len(m.hosts) >= maxMetered:
-		return nil, "over budget: more hosts than the gate counts"
-	case h == nil:
+	case h == nil && len(m.hosts) < maxMetered:
 		h = new(hostBytes)
-		m.hosts[strings.Clone(name)] = h
+		m.hosts[hash] = h
+	case h == nil && b.HostUpload|b.HostDownload != 0:
+		return nil, overHosts
+	case h == nil:
 	case b.HostUpload != 0 && h.up.Load() >= b.HostUpload:
 		return nil, b.over(budgetHostUpload)
 	case b.HostDownload != 0 && h.down.Load() >= b.HostDownload:
@@ -168,12 +185,18 @@ func (m *Meter) host(b *Budget, name string) (h *hostBytes, over string) {
 	return h, ""
 }
 
+// overHosts is the detail of a refusal of a host without an account.
+const overHosts = "over budget: more hosts than the gate counts"
+
 // A ConnMeter is the account of one connection to a host.
 type ConnMeter struct {
 	m    *Meter
-	host *hostBytes   // nil where hosts have no budget
-	cut  atomic.Int32 // the budget that Took found spent first, plus one
+	host *hostBytes   // nil if there was no room for one
+	cut  atomic.Int32 // the budget that Took found spent first, plus one; or cutHost
 }
+
+// cutHost says that a budget needs the account of a host that has none.
+const cutHost = -1
 
 // Took counts n bytes, up from the sandbox or down to it. It reports whether they
 // are within the budget; what is not must be cut.
@@ -184,6 +207,10 @@ func (c *ConnMeter) Took(up bool, n int) (ok bool) {
 	}
 	ok = c.add(b, all, n, most)
 	if c.host == nil {
+		if b.HostUpload|b.HostDownload != 0 {
+			c.cut.CompareAndSwap(0, cutHost)
+			return false
+		}
 		return ok
 	}
 	own, most := &c.host.down, budgetHostDownload
@@ -206,8 +233,11 @@ func (c *ConnMeter) add(b *Budget, account *atomic.Int64, n, key int) (ok bool) 
 // Over says which budget the connection has overdrawn.
 func (c *ConnMeter) Over() (over string) {
 	key := c.cut.Load()
-	if key == 0 {
+	switch key {
+	case 0:
 		return ""
+	case cutHost:
+		return overHosts
 	}
 	return c.m.limits.Load().over(int(key) - 1)
 }

@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"crypto/tls"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -105,5 +107,59 @@ func TestBudgetReloaded(t *testing.T) {
 	}
 	if n := count(receipt, firewall.KindTLS, "", firewall.ReasonBudget); n != 1 {
 		t.Errorf("%d refused connections, receipt %+v", n, receipt)
+	}
+}
+
+// A budget that a reload brings binds what a run has used before it: the bytes of a
+// host whose tunnel stands, and the names below an entry.
+//
+// probe: X5
+// oracle: the tunnel under way, the receipt, and the refusals of a host and a name
+// within the old policy and over the new budget
+func TestBudgetAddedByReload(t *testing.T) {
+	g, path := reloading(t, false)
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	open := func(host string) *tls.Conn {
+		t.Helper()
+		c, err := g.tunnel(t, 1, host)
+		if err != nil {
+			t.Fatalf("%s: %v", host, err)
+		}
+		return c
+	}
+	used, fresh := open("a.site.example"), open("b.site.example")
+	if _, err := used.Write(make([]byte, 200_000)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(used, make([]byte, 200_000)); err != nil {
+		t.Fatal(err)
+	}
+	saveByRename(t, path, budgeted("hostUpload: 100kB, wildcardNames: 2"))
+	if _, err := g.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := echo(fresh); err != nil {
+		t.Errorf("a tunnel within the new budget: %v", err)
+	}
+	if err := echo(used); err == nil {
+		t.Error("a tunnel over the new budget goes on")
+	}
+	open("b.site.example")
+	for _, host := range []string{"a.site.example", "c.site.example"} {
+		if _, err := g.tunnel(t, 1, host); err == nil || !strings.Contains(err.Error(), "access denied") {
+			t.Errorf("%s, over the new budget: %v", host, err)
+		}
+	}
+	if _, err := fresh.Write(make([]byte, 100_000)); err == nil {
+		_, err = io.ReadFull(fresh, make([]byte, 100_000))
+		if err == nil {
+			t.Error("a tunnel that stood before is not held to the new budget of its host")
+		}
+	}
+	receipt := g.release(t, "c1").Receipt
+	for host, want := range map[string]int64{"a.site.example": 2, "b.site.example": 1, "c.site.example": 1} {
+		if n := count(receipt, firewall.KindTLS, host, firewall.ReasonBudget); n != want {
+			t.Errorf("%s: %d connections over budget, want %d; receipt %+v", host, n, want, receipt)
+		}
 	}
 }

@@ -1,0 +1,133 @@
+package firewall
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+)
+
+// Another budget counts what was used before, also of what had none then.
+func TestMeterSetBudget(t *testing.T) {
+	p := mustPolicy(t, budgeted, "none")
+	m := NewMeter(Budget{})
+	f, _ := reach(t, m, p, "a.wild.example")
+	f.Took(true, 900)
+	m.SetBudget(Budget{Upload: 1000, WildcardNames: 1, QueriesPerSecond: 1, Connections: 1})
+	if !f.Took(true, 100) || f.Took(true, 1) {
+		t.Error("what was used before does not count")
+	}
+	wantOver(t, "cut", f.Over(), "over budget: upload 1kB")
+	m.SetBudget(Budget{Upload: 2000, WildcardNames: 1, QueriesPerSecond: 1, Connections: 1})
+	_, over := reach(t, m, p, "b.wild.example")
+	wantOver(t, "a second name", over, "over budget: wildcardNames 1")
+	m.SetBudget(Budget{WildcardBytes: 1})
+	f, over = reach(t, m, p, "a.wild.example")
+	if over != "" || !f.Took(true, 900) {
+		t.Errorf("the name that was counted: %q", over)
+	}
+	_, over = reach(t, m, p, "b.wild.example")
+	wantOver(t, "the bytes of a second name", over, "over budget: wildcardBytes 1B")
+	m.Query()
+	m.SetBudget(Budget{QueriesPerSecond: 1})
+	m.Query()
+	m.SetBudget(Budget{QueriesPerSecond: 1, Upload: 1})
+	if m.Query() {
+		t.Error("the same budget again gives another second's queries")
+	}
+}
+
+// A budget of hosts that comes later binds the connections that there are and those
+// to come, by what the host has had.
+func TestMeterSetHostBudget(t *testing.T) {
+	p := mustPolicy(t, budgeted, "none")
+	m := NewMeter(Budget{})
+	for _, test := range []struct {
+		up     bool
+		budget Budget
+		over   string
+	}{
+		{true, Budget{HostUpload: 1000}, "over budget: hostUpload 1kB"},
+		{false, Budget{HostDownload: 1000}, "over budget: hostDownload 1kB"},
+	} {
+		m.SetBudget(Budget{})
+		used, _ := reach(t, m, p, "one.example")
+		other, _ := reach(t, m, p, "x.wild.example")
+		if !used.Took(test.up, 2000) {
+			t.Error("cut without a budget")
+		}
+		m.SetBudget(test.budget)
+		if !other.Took(test.up, 1000) || other.Took(test.up, 1) {
+			t.Error("a connection that stood before is not held to the budget")
+		}
+		if used.Took(test.up, 1) {
+			t.Error("a connection over the budget goes on")
+		}
+		wantOver(t, "cut", used.Over(), test.over)
+		_, over := reach(t, m, p, "one.example")
+		wantOver(t, "a host over the budget", over, test.over)
+		if f, over := reach(t, m, p, "wild.example"); over != "" || !f.Took(test.up, 1) {
+			t.Errorf("another host: %q", over)
+		}
+	}
+}
+
+// A sandbox cannot make the gate remember without a bound; one without budgets does
+// not notice it, until there is one that needs to know.
+func TestMeterMemory(t *testing.T) {
+	p := mustPolicy(t, budgeted, "open")
+	for _, b := range []Budget{{HostUpload: 1, WildcardNames: maxWildcardNames}, {}} {
+		m := NewMeter(b)
+		var last *ConnMeter
+		over := ""
+		for i := 0; i <= maxMetered; i++ {
+			n := Name{fmt.Sprintf("h%d.example", i)}
+			if last, over = m.Reach(n, p.Decide(n, 443)); over != "" && i < maxMetered {
+				t.Fatalf("%d: %q", i, over)
+			}
+		}
+		if (over == "") != (b == Budget{}) || len(m.hosts) > maxMetered || m.names > maxMetered {
+			t.Errorf("%+v: %d hosts, %d names, %q", b, len(m.hosts), m.names, over)
+		}
+		if over != "" {
+			continue
+		}
+		if !last.Took(true, 1) || !last.Took(false, 1) {
+			t.Error("cut without a budget")
+		}
+		const wantHosts, wantNames = "over budget: more hosts than the gate counts", "over budget: more names than the gate counts"
+		m.SetBudget(Budget{HostDownload: 10})
+		if last.Took(true, 1) {
+			t.Error("a host without an account goes on under a budget of hosts")
+		}
+		wantOver(t, "cut", last.Over(), wantHosts)
+		_, over = reach(t, m, p, "another.example")
+		wantOver(t, "a host", over, wantHosts)
+		m.SetBudget(Budget{WildcardBytes: maxWildcardBytes})
+		_, over = reach(t, m, p, "another.example")
+		wantOver(t, "a name", over, wantNames)
+		if _, over = reach(t, m, p, "h1.example"); over != "" {
+			t.Errorf("a name that was counted: %q", over)
+		}
+	}
+}
+
+// What a full account of a run holds.
+func TestMeterSize(t *testing.T) {
+	p := mustPolicy(t, budgeted, "open")
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	m := NewMeter(Budget{})
+	for i := range maxMetered {
+		n := Name{fmt.Sprintf("h%0200d.example", i)}
+		m.Reach(n, p.Decide(n, 443))
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if n := int64(after.HeapAlloc) - int64(before.HeapAlloc); n > 12<<20 {
+		t.Errorf("%d bytes", n)
+	} else {
+		t.Logf("%d bytes", n)
+	}
+	runtime.KeepAlive(m)
+}
