@@ -1,6 +1,7 @@
 package sniproxy
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -282,6 +283,56 @@ func TestBudgetConnectionRate(t *testing.T) {
 	for range perSecond {
 		quiet.open(k)
 	}
+}
+
+// On a connection that a client keeps, each further one that its requests need to
+// the outside is on the rate as well: neither look-ups nor dials come faster. Requests
+// to the same host go over the connection that there is, and need none.
+//
+// probe: X5
+// oracle: the counts of look-ups and of dials, the web server on the far side, and the
+// record of the refused request
+func TestBudgetConnectionRateKept(t *testing.T) {
+	const perSecond = 3
+	ask := func(host string) []byte { return []byte("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n") }
+	c := newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(firewall.Budget{ConnectionsPerSecond: perSecond}) })
+	o := newOrigin(t, c, echo)
+	conn := dialTCP(t, c.http)
+	br, start := bufio.NewReader(conn), time.Now()
+	read := func() (status int, body string) {
+		resp, err := http.ReadResponse(br, nil)
+		body = bodyOf(t, resp, err)
+		return resp.StatusCode, body
+	}
+	const same = 50
+	for i := range same {
+		send(t, conn, ask("site.example"))
+		if status, body := read(); status != 200 {
+			t.Fatalf("request %d to the same host: %d %q", i, status, body)
+		}
+	}
+	if n := len(c.dials()); n != 1 || o.conns() != 1 {
+		t.Fatalf("%d dials for one host", n)
+	}
+	passed, last := 1, ""
+	for status := 200; ; passed++ {
+		host := fmt.Sprintf("h%d.site.example", passed)
+		c.resolver.set(host, "127.0.0.1")
+		send(t, conn, ask(host))
+		if status, last = read(); status != 200 {
+			break
+		}
+		if most := perSecond * (2 + int(time.Since(start)/time.Second)); passed > most {
+			t.Fatalf("%d connections to the outside, want %d at most", passed, most)
+		}
+	}
+	if passed < perSecond || !strings.Contains(last, "budget_exceeded") || !strings.Contains(last, "over budget: connectionsPerSecond 3") {
+		t.Errorf("after %d: %q", passed, last)
+	}
+	if d, l := len(c.dials()), int(c.resolver.asked.Load()); d != passed || l != passed || o.conns() != passed {
+		t.Errorf("%d dials and %d look-ups, want %d", d, l, passed)
+	}
+	wantBudget(t, c.last(same+passed), "over budget: connectionsPerSecond 3")
 }
 
 // Two runs do not spend from one account.

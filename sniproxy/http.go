@@ -19,10 +19,11 @@ const requestIdle = 60 * time.Second
 // An httpConn is one client's connection to port 80, and the upstream that its
 // last request went to.
 type httpConn struct {
-	v      *service
-	client *net.TCPConn
-	br     *bufio.Reader
-	up     *upstream // nil if none
+	v       *service
+	client  *net.TCPConn
+	br      *bufio.Reader
+	up      *upstream // nil if none
+	reached bool      // a host was, for an earlier request
 }
 
 // serveHTTP forwards the requests of one connection, one after the other.
@@ -122,9 +123,16 @@ func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *fire
 	}
 }
 
-// reach connects to the host of a request.
+// reach connects to the host of a request. The budget has counted one connection
+// when the client came; each further one that its requests need counts as well.
 func (h *httpConn) reach(ctx context.Context, f *flow) *refusal {
 	h.hangUp()
+	if h.reached {
+		if over := h.v.meter().Further(); over != "" {
+			return overBudget(over)
+		}
+	}
+	h.reached = true
 	if r := h.v.reach(ctx, f); r != nil {
 		return r
 	}
