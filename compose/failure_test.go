@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/firewall"
 )
 
 // ready waits until the executor says that it can take a run.
@@ -115,7 +117,7 @@ func TestExecutorKilledInMidRun(t *testing.T) {
 	foreignNet := docker(t, "network", "create", "--internal", "--label", "org.sallyport.stack="+other, "--label", "org.sallyport.role=network", other)
 	t.Cleanup(func() { docker(t, "rm", "-f", foreign); docker(t, "network", "rm", foreignNet) })
 
-	id := begin(t, bash("strict", `echo started; sleep 300`))
+	id := begin(t, bash("strict", `for i in 1 2 3; do curl -sS -o /dev/null https://docs.example/; done; echo started; sleep 300`))
 	executor := container(t, "executor", "")
 	before := cells(t)
 	docker(t, "kill", "-s", "KILL", executor)
@@ -128,7 +130,15 @@ func TestExecutorKilledInMidRun(t *testing.T) {
 			t.Errorf("the cell %s of the killed executor is still there", cell)
 		}
 	}
-	wantError(t, finish(t, id), api.CodeLost)
+	res := finish(t, id)
+	wantError(t, res, api.CodeLost)
+	if res.Output != "started\n" || res.Error != nil && res.Error.Details["receipt"] != "gate" {
+		t.Errorf("what is known of the run: %+v, %+v", res, res.Error)
+	}
+	tunnels := slices.DeleteFunc(rows(res.Receipt, "docs.example", firewall.Allow), func(h firewall.ReceiptHost) bool { return h.Kind != firewall.KindTLS })
+	if len(tunnels) != 1 || tunnels[0].Count != 3 || tunnels[0].BytesDown == 0 {
+		t.Errorf("the receipt has %+v of docs.example, want 3 connections: %+v", tunnels, res.Receipt)
+	}
 	if got := docker(t, "inspect", "-f", "{{.State.Running}}", foreign); got != "true" {
 		t.Errorf("another stack's container runs: %s", got)
 	}

@@ -203,7 +203,7 @@ func callersDir(t *testing.T, name string) string {
 // probe: L1, G6
 // oracle: the state of the token at GitHub
 func TestExecutorKilledWithToken(t *testing.T) {
-	begin(t, onHub(api.GithubAccess{Owner: "acme", Repo: "app", Profile: "repo-write"}, "echo begun; sleep 300"))
+	lost := begin(t, onHub(api.GithubAccess{Owner: "acme", Repo: "app", Profile: "repo-write"}, "echo begun; sleep 300"))
 	live := func() (n int) {
 		for _, token := range hubTokens(t) {
 			if token.State == "live" {
@@ -226,6 +226,11 @@ func TestExecutorKilledWithToken(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the token is not revoked a minute after the executor's start")
 		}
+	}
+	res := finish(t, lost)
+	wantError(t, res, api.CodeLost)
+	if r := res.Github; r == nil || r.Profile != "repo-write" || !r.Revoked && r.RevokeError == "" {
+		t.Errorf("the result says of GitHub %+v", r)
 	}
 }
 

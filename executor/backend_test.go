@@ -35,6 +35,7 @@ type processBackend struct {
 	role   string // what runs instead of the entrypoint, if not empty
 	oom    bool   // the engine says that memory ran out
 	cgroup string // what the kernel counts
+	pi     string // the shell script that runs instead of pi
 	specs  []backend.Spec
 	jobs   []entrypoint.Job // as the executor sent them
 	last   *processSandbox
@@ -117,6 +118,9 @@ func (b *processBackend) settle(payload []byte, workspace, home string) ([]byte,
 		}
 		path = strings.ReplaceAll(path, runDir, home+runDir)
 		return strings.Replace(path, backend.WorkspaceDir, workspace, 1)
+	}
+	if job.Argv[0] == "pi" {
+		b.set(func(b *processBackend) { job.Argv = []string{"sh", "-c", b.pi} })
 	}
 	if job.Argv[0] == "/sallyport/entrypoint" {
 		job.Argv = []string{os.Args[0]}

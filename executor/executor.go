@@ -24,6 +24,7 @@ import (
 	"sallyport/executor/run"
 	"sallyport/executor/store"
 	"sallyport/executor/tokens"
+	"sallyport/firewall"
 	"sallyport/gate/control"
 )
 
@@ -60,9 +61,10 @@ type Config struct {
 	// Engine says why what isolates cannot be used now, or nil.
 	Engine func(ctx context.Context) error
 	// Boot removes what an earlier executor left behind outside the state
-	// directory. It is called once nobody else can use that directory and before
-	// anything is started. If nil, nothing is done.
-	Boot func(ctx context.Context) error
+	// directory, and returns the final receipts of the runs that were under way, as
+	// far as the gate has them. It is called once nobody else can use that directory and
+	// before anything is started. If nil, nothing is done.
+	Boot func(ctx context.Context) (map[string]firewall.Receipt, error)
 	Log  *slog.Logger
 
 	MaxRuns int // at once
@@ -132,15 +134,15 @@ func New(cfg Config) (*Executor, error) {
 		return nil, fmt.Errorf("open the state directory: %w", err)
 	}
 	// First of all, for this takes nothing but GitHub.
-	keeper, _, err := openTokens(cfg.State, cfg.GitHub, cfg.Log)
+	keeper, ended, err := openTokens(cfg.State, cfg.GitHub, cfg.Log)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	st, err := cfg.openStore()
+	runner := newRunner(cfg)
+	st, err := cfg.openStore(aftermath{isolation: cfg.Isolation, redactor: runner.Redactor, tokens: ended})
 	if err != nil {
 		return nil, errors.Join(err, closeTokens(keeper), lock.Close())
 	}
-	runner := newRunner(cfg)
 	runner.GitHub = cfg.gitHub(keeper)
 	e := &Executor{
 		cfg:    cfg,
@@ -172,11 +174,12 @@ func New(cfg Config) (*Executor, error) {
 }
 
 // openStore opens the record of executions once the state directory is ready.
-func (c *Config) openStore() (*store.Store, error) {
-	if err := c.prepare(); err != nil {
+func (c *Config) openStore(a aftermath) (*store.Store, error) {
+	var err error
+	if a.receipts, err = c.prepare(); err != nil {
 		return nil, fmt.Errorf("prepare the state directory: %w", err)
 	}
-	return store.Open(filepath.Join(c.State, executionsDir), c.Log, func(m store.Meta) api.Result { return lost(m, c.Isolation) })
+	return store.Open(filepath.Join(c.State, executionsDir), c.Log, a.lost)
 }
 
 func (c *Config) check() error {

@@ -25,6 +25,7 @@ import (
 	"sallyport/executor"
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
+	"sallyport/firewall"
 	"sallyport/githubauth"
 )
 
@@ -502,11 +503,11 @@ func leftToken(t *testing.T, g *testGitHub) *harness {
 func TestGitHubRevokedWithoutEngine(t *testing.T) {
 	g := startGitHub(t)
 	h := leftToken(t, g)
-	h.config.Boot = func(context.Context) error {
+	h.config.Boot = func(context.Context) (map[string]firewall.Receipt, error) {
 		if states := g.states(); !slices.Equal(states, []string{"revoked"}) {
 			t.Errorf("when the engine is asked, tokens are %v", states)
 		}
-		return errTest
+		return nil, errTest
 	}
 	if _, err := executor.New(h.config); !errors.Is(err, errTest) {
 		t.Fatalf("it starts: %v", err)

@@ -9,9 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"sallyport/executor/api"
-	"sallyport/executor/run"
-	"sallyport/executor/store"
+	"sallyport/firewall"
 )
 
 // The directories and files of the executor in its state directory.
@@ -42,34 +40,38 @@ func lockState(state string) (*os.File, error) {
 
 // prepare makes the state directory ready: whatever was started by an earlier
 // executor is ended first, then its workspaces, which nobody uses any more, go.
-func (c *Config) prepare() error {
+//
+// It returns the final receipts of Boot.
+func (c *Config) prepare() (map[string]firewall.Receipt, error) {
 	if err := c.keepPrivate(); err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.boot(); err != nil {
-		return err
+	receipts, err := c.boot()
+	if err != nil {
+		return nil, err
 	}
 	workspaces := filepath.Join(c.State, workspacesDir)
-	err := os.RemoveAll(workspaces)
+	err = os.RemoveAll(workspaces)
 	for _, dir := range []string{workspaces, filepath.Join(c.State, sessionsDir)} {
 		err = errors.Join(err, os.MkdirAll(dir, 0o700))
 	}
-	return err
+	return receipts, err
 }
 
 // bootTimeout bounds Config.Boot.
 const bootTimeout = 5 * time.Minute
 
-func (c *Config) boot() error {
+func (c *Config) boot() (map[string]firewall.Receipt, error) {
 	if c.Boot == nil {
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
 	defer cancel()
-	if err := c.Boot(ctx); err != nil {
-		return fmt.Errorf("remove what an earlier executor left: %w", err)
+	receipts, err := c.Boot(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("remove what an earlier executor left: %w", err)
 	}
-	return nil
+	return receipts, nil
 }
 
 // keepPrivate sets which directories no request may name.
@@ -84,18 +86,6 @@ func (c *Config) keepPrivate() error {
 		c.Service.Private = append(c.Service.Private, filepath.Join(state, name))
 	}
 	return nil
-}
-
-// lost is the result of a run whose executor died.
-func lost(m store.Meta, isolation api.Isolation) api.Result {
-	res := run.Failed(m.ID, m.Accepted, isolation, unreached(), &api.Error{
-		Code:      api.CodeLost,
-		Message:   "the executor ended while the run was under way",
-		Retryable: true,
-	})
-	// The clock since then says nothing about the run.
-	res.DurationMS, res.Timings.Total = 0, -1
-	return res
 }
 
 // sweepPause is the time between two looks for executions that are too old.

@@ -19,6 +19,7 @@ import (
 	"sallyport/executor/plan"
 	runner "sallyport/executor/run"
 	"sallyport/executor/store"
+	"sallyport/firewall"
 	"sallyport/gate/control"
 	"sallyport/internal/version"
 )
@@ -148,7 +149,9 @@ func configure(s settings, engine *docker.Engine, cells *docker.Cells, log *slog
 			Log:        log,
 		},
 		Engine:  engine.Ping,
-		Boot:    func(ctx context.Context) error { return sweep(ctx, engine, gate, log) },
+		Boot:    func(ctx context.Context) (map[string]firewall.Receipt, error) {
+			return sweep(ctx, engine, gate, log)
+		},
 		Log:     log,
 		MaxRuns: s.MaxRuns,
 		Users:   s.MaxRuns,
@@ -198,21 +201,26 @@ func (s settings) service(roots []string) plan.Service {
 }
 
 // sweep removes from engine and gate what an executor that died has left. A gate
-// that cannot be asked is not in the way: no run starts without it.
-func sweep(ctx context.Context, engine *docker.Engine, gate *control.Client, log *slog.Logger) error {
+// that cannot be asked is not in the way: no run starts without it. It returns the
+// final receipts of the runs whose leases end here.
+func sweep(ctx context.Context, engine *docker.Engine, gate *control.Client, log *slog.Logger) (map[string]firewall.Receipt, error) {
 	swept, err := engine.Sweep(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	leases, err := gate.Cells(ctx)
 	if err != nil {
 		log.Warn("the gate's leases could not be looked at", "error", err)
 	}
+	receipts := map[string]firewall.Receipt{}
 	for _, cell := range leases {
-		if _, err := gate.Release(ctx, cell.ID); err != nil {
+		final, err := gate.Release(ctx, cell.ID)
+		if err != nil {
 			log.Warn("a lease could not be ended", "cell", cell.ID, "error", err)
+			continue
 		}
+		receipts[cell.Run] = final.Receipt
 	}
 	log.Info("swept", "sandboxes", swept.Sandboxes, "canaries", swept.Canaries, "keepers", swept.Keepers, "networks", swept.Networks, "leases", len(leases))
-	return nil
+	return receipts, nil
 }

@@ -33,6 +33,7 @@ func (x *execution) checkout(ctx context.Context, session *entrypoint.Session) *
 	}
 	x.github.mu.Lock()
 	x.github.receipt.Checkout = outcome
+	x.github.note()
 	x.github.mu.Unlock()
 	if why != "" {
 		x.warn("%s", why)

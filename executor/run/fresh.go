@@ -109,6 +109,7 @@ func (r *renewal) renew(ctx context.Context) error {
 	defer r.mu.Unlock()
 	r.receipt.Refreshed++
 	r.setExpiry(r.current.Held)
+	r.note()
 	r.x.log.Info("fresh GitHub token", "expires", r.current.Expires)
 	return nil
 }

@@ -69,13 +69,6 @@ func (x *execution) openAccess(ctx context.Context) *api.Error {
 	if err != nil {
 		return x.cause(ctx, tokenFailed(err))
 	}
-	a.given = agent.GitHub{
-		Profile:  grant.Profile.Name,
-		Access:   github.Access{Host: x.GitHub.Tokens.Hosts().Git, APIURL: x.GitHub.APIURL, Owner: grant.Owner, Repositories: grant.Repositories},
-		Identity: a.identity(ctx, held.Token),
-		Token:    held.Value(),
-		Key:      key,
-	}
 	a.receipt = api.GithubReceipt{
 		Profile:      grant.Profile.Name,
 		Owner:        grant.Owner,
@@ -86,6 +79,14 @@ func (x *execution) openAccess(ctx context.Context) *api.Error {
 		AppKey:       len(key) > 0,
 	}
 	a.setExpiry(held)
+	a.note()
+	a.given = agent.GitHub{
+		Profile:  grant.Profile.Name,
+		Access:   github.Access{Host: x.GitHub.Tokens.Hosts().Git, APIURL: x.GitHub.APIURL, Owner: grant.Owner, Repositories: grant.Repositories},
+		Identity: a.identity(ctx, held.Token),
+		Token:    held.Value(),
+		Key:      key,
+	}
 	a.announce()
 	x.github = a
 	return nil
@@ -106,6 +107,14 @@ func (x *execution) appKey() ([]byte, error) {
 		}
 	}
 	return key, nil
+}
+
+// note writes the receipt down as it is now. Where that fails the run goes on: it
+// matters only to an executor that finds it after a crash.
+func (a *access) note() {
+	if err := a.x.entry.KeepGithub(a.receipt); err != nil {
+		a.x.log.Error("the access to GitHub could not be recorded", "error", err)
+	}
 }
 
 // announce puts on record what the run may do.

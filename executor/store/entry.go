@@ -144,7 +144,11 @@ func (e *Entry) writeResult(res api.Result) error {
 	if err != nil {
 		return err
 	}
-	return e.writeFile(resultFile, data, true)
+	err = e.writeFile(resultFile, data, true)
+	if err == nil {
+		e.root.Remove(e.path(githubFile)) // the result has it now
+	}
+	return err
 }
 
 // State is one of api's State constants.
@@ -212,7 +216,7 @@ func (e *Entry) writeFile(name string, data []byte, durable bool) error {
 }
 
 // reopen reads the record of an execution of an earlier process.
-func (s *Store) reopen(id string, lost func(Meta) api.Result) (*Entry, error) {
+func (s *Store) reopen(id string, lost func(Remains) api.Result) (*Entry, error) {
 	meta, err := s.readMeta(id)
 	if err != nil {
 		return nil, err
@@ -233,7 +237,7 @@ func (s *Store) reopen(id string, lost func(Meta) api.Result) (*Entry, error) {
 
 // mend ends an execution whose executor died: it cuts a line that was not
 // written whole and gives the execution its result.
-func (s *Store) mend(e *Entry, lost func(Meta) api.Result) error {
+func (s *Store) mend(e *Entry, lost func(Remains) api.Result) error {
 	f, err := s.root.OpenFile(e.path(eventsFile), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -249,7 +253,11 @@ func (s *Store) mend(e *Entry, lost func(Meta) api.Result) error {
 	}
 	e.file = f
 	if last.Result == nil {
-		return e.Finish(lost(e.Meta))
+		left, err := e.remains(f)
+		if err != nil {
+			s.log.Warn("what a run had of GitHub is not known", "run", e.Meta.ID, "error", err)
+		}
+		return e.Finish(lost(left))
 	}
 	e.file = nil // the result was the last thing that its executor wrote
 	close(e.done)

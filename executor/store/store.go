@@ -4,6 +4,7 @@
 //	<id>/request.json   what was asked, without secrets
 //	<id>/events.ndjson  the events, one a line, the last one the result
 //	<id>/result.json    the result
+//	<id>/github.json    until then, what the run can do on GitHub
 //	<id>/artifacts/     the files that the run declared
 //
 // Readers follow the file of events, so a slow or absent reader costs no
@@ -31,6 +32,7 @@ const (
 	requestFile  = "request.json"
 	eventsFile   = "events.ndjson"
 	resultFile   = "result.json"
+	githubFile   = "github.json"
 	artifactsDir = "artifacts"
 )
 
@@ -60,7 +62,7 @@ type Store struct {
 // Open opens the store in dir, which it makes if need be. Executions that have
 // no result, because their executor died, get the one that lost returns.
 // Directories that are no readable execution are left alone, with a warning.
-func Open(dir string, log *slog.Logger, lost func(Meta) api.Result) (*Store, error) {
+func Open(dir string, log *slog.Logger, lost func(Remains) api.Result) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the store: %w", err)
 	}

@@ -19,8 +19,8 @@ import (
 
 func open(t testing.TB, dir string) *Store {
 	t.Helper()
-	s, err := Open(dir, slog.New(slog.DiscardHandler), func(m Meta) api.Result {
-		return api.Result{ExecutionID: m.ID, StopReason: "lost"}
+	s, err := Open(dir, slog.New(slog.DiscardHandler), func(r Remains) api.Result {
+		return api.Result{ExecutionID: r.Meta.ID, StopReason: "lost", Github: r.Github, Turns: count(r.Events)}
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,138 @@
+package executor
+
+import (
+	"slices"
+	"strings"
+
+	"sallyport/executor/api"
+	"sallyport/executor/redact"
+	"sallyport/executor/run"
+	"sallyport/executor/store"
+	"sallyport/executor/tokens"
+	"sallyport/firewall"
+)
+
+// An aftermath is what a start learns of runs whose executor died.
+type aftermath struct {
+	isolation api.Isolation
+	redactor  *redact.Redactor
+	receipts  map[string]firewall.Receipt // the gate's, by run
+	tokens    map[string][]tokens.Ending  // by run
+}
+
+// Where the receipt of a lost run comes from, as the error's details say.
+const (
+	receiptOfGate   = "gate"   // all of it
+	receiptOfEvents = "events" // of decisions that are alike the first only
+)
+
+// lost is the result of a run whose executor died: what is on record of it, with what
+// became since of its lease and its tokens.
+func (a *aftermath) lost(left store.Remains) api.Result {
+	failure := &api.Error{
+		Code:      api.CodeLost,
+		Message:   "the executor ended while the run was under way",
+		Retryable: true,
+		Details:   map[string]any{"receipt": receiptOfEvents},
+	}
+	m := left.Meta
+	res := run.Failed(m.ID, m.Accepted, a.isolation, unreached(), failure)
+	// The clock since then says nothing about the run.
+	res.DurationMS, res.Timings.Total = 0, -1
+	tell(&res, left)
+	if final, ok := a.receipts[m.ID]; ok {
+		failure.Details["receipt"] = receiptOfGate
+		res.Receipt = final
+		for i := range final.Hosts { // as in a result that the run's own executor made
+			final.Hosts[i].Host = a.redactor.String(final.Hosts[i].Host)
+		}
+	}
+	if left.Github != nil {
+		res.Github = left.Github
+		a.end(res.Github, m.ID)
+	}
+	return res
+}
+
+// tell puts into a result what the events tell.
+func tell(res *api.Result, left store.Remains) {
+	ledger, digest := firewall.NewLedger(left.Meta.Policy, ""), ""
+	var total api.Usage
+	var said words
+	for ev := range left.Events {
+		switch {
+		case ev.Type == api.EventSession:
+			res.SessionID = ev.SessionID
+		case ev.Type == api.EventUsage && ev.Usage != nil:
+			total.Add(*ev.Usage)
+			if ev.MessageID != "" {
+				res.Turns++
+			}
+		case ev.Type == api.EventEgress && ev.Decision != nil:
+			if digest == "" {
+				digest = ev.Decision.Digest
+			}
+			ledger.Add(*ev.Decision)
+		}
+		said.add(ev)
+	}
+	res.CostUSD, res.InputTokens, res.OutputTokens = total.CostUSD, total.InputTokens, total.OutputTokens
+	res.CacheReadInputTokens, res.CacheCreationInputTokens = total.CacheReadTokens, total.CacheCreationTokens
+	res.Output, res.OutputTruncated = said.text.String(), said.cut
+	res.Receipt = ledger.Receipt()
+	res.Receipt.Digest = digest
+}
+
+// maxWords is the most of a run's output that a result has, in bytes.
+const maxWords = 1 << 20
+
+// words are the output as events have it: all that a command printed, or an agent's
+// last message.
+type words struct {
+	message string
+	text    strings.Builder
+	cut     bool
+}
+
+func (w *words) add(ev api.Event) {
+	if ev.MessageID != "" && ev.MessageID != w.message {
+		*w = words{message: ev.MessageID}
+	}
+	if ev.Type != api.EventOutput && ev.Type != api.EventText || w.cut {
+		return
+	}
+	text := ev.Text
+	if ev.Type == api.EventText && w.text.Len() > 0 {
+		text = "\n" + text
+	}
+	if left := maxWords - w.text.Len(); len(text) > left {
+		text, w.cut = strings.ToValidUTF8(text[:left], ""), true
+	}
+	w.text.WriteString(text)
+}
+
+// end says in a receipt what became of the run's tokens.
+func (a *aftermath) end(r *api.GithubReceipt, run string) {
+	r.Revoked, r.RevokeError = r.Downscoped, ""
+	if !r.Downscoped { // the operator's own, which no end of a run revokes
+		return
+	}
+	// Of a directory that cannot be read the keeper says so under no run's name.
+	for _, e := range slices.Concat(a.tokens[run], a.tokens[""]) {
+		why := ""
+		switch e.Fate {
+		case tokens.Left:
+			why = "not yet: "
+			if e.Err != nil {
+				why += e.Err.Error()
+			}
+		case tokens.Foreign:
+			why = "the settings have changed since; it lives until it expires"
+		case tokens.Unreadable:
+			why = "its record cannot be read; it lives until it expires, within the hour"
+		default:
+			continue
+		}
+		r.Revoked, r.RevokeError = false, a.redactor.String(why)
+	}
+}
