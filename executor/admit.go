@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -73,17 +74,44 @@ func newID(t time.Time) string {
 	return strings.ToLower(ulid.MustNew(ulid.Timestamp(t), rand.Reader).String())
 }
 
-// withoutSecrets returns the request as it may be kept.
+// withoutSecrets returns the request as it may be kept. Its texts are redacted one by
+// one: JSON spells some characters otherwise.
 func (e *Executor) withoutSecrets(req api.Request) api.Request {
+	var document any
+	var kept api.Request
 	data, err := json.Marshal(req)
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.UseNumber()
+		err = d.Decode(&document)
+	}
+	if err == nil {
+		data, err = json.Marshal(redacted(document, e.runner.Redactor.String))
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &kept)
+	}
 	if err != nil {
 		return api.Request{}
 	}
-	var kept api.Request
-	if err := json.Unmarshal([]byte(e.runner.Redactor.String(string(data))), &kept); err != nil {
-		return api.Request{}
-	}
 	return kept
+}
+
+// redacted is a decoded JSON document with each of its texts redacted, in place.
+func redacted(v any, redact func(string) string) any {
+	switch v := v.(type) {
+	case string:
+		return redact(v)
+	case []any:
+		for i := range v {
+			v[i] = redacted(v[i], redact)
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = redacted(v[name], redact)
+		}
+	}
+	return v
 }
 
 // gateHealth asks the gate how it is, now.

@@ -127,7 +127,7 @@ func (j *job) finish() {
 	}
 	j.x.outcome.agent = j.outcome
 	for _, s := range j.exit.ArtifactsSkipped {
-		j.x.outcome.artifacts = append(j.x.outcome.artifacts, api.Artifact{Name: s.Name, Skipped: s.Reason})
+		j.x.outcome.artifacts = append(j.x.outcome.artifacts, api.Artifact{Name: j.x.redactor.String(s.Name), Skipped: j.x.redactor.String(s.Reason)})
 	}
 	if j.started && j.err == nil && j.exit.Error != "" {
 		j.x.warn("%s", j.exit.Error)
@@ -151,7 +151,7 @@ func (x *execution) openIntake() *intake {
 	in := &intake{PipeWriter: w, done: make(chan struct{})}
 	go func() {
 		defer close(in.done)
-		in.kept, in.err = x.entry.SaveArtifacts(r, x.Limits.Artifacts)
+		in.kept, in.err = x.entry.SaveArtifacts(r, x.Limits.Artifacts, x.redactor.String)
 		if in.err == nil {
 			_, in.err = io.Copy(io.Discard, r) // the padding behind the archive
 		}

@@ -46,16 +46,17 @@ func (e *ArchiveError) Error() string { return "artifact archive refused: " + e.
 // regular files in it; a file whose name is unfit is listed as skipped. Anything
 // else in the archive than regular files and directories, a name that leads
 // elsewhere, a name that comes twice or more than the limits refuses the archive
-// as a whole with an *ArchiveError. It may be called once.
-func (e *Entry) SaveArtifacts(r io.Reader, lim ArtifactLimits) ([]api.Artifact, error) {
-	kept, err := e.saveArtifacts(r, lim)
+// as a whole with an *ArchiveError. A file is kept under what redact makes of its
+// name, the first of those that get the same one. It may be called once.
+func (e *Entry) SaveArtifacts(r io.Reader, lim ArtifactLimits, redact func(string) string) ([]api.Artifact, error) {
+	kept, err := e.saveArtifacts(r, lim, redact)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("keep the artifacts of %s: %w", e.Meta.ID, err), e.root.RemoveAll(e.path(artifactsDir)))
 	}
 	return kept, nil
 }
 
-func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits) ([]api.Artifact, error) {
+func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits, redact func(string) string) ([]api.Artifact, error) {
 	if err := e.root.Mkdir(e.path(artifactsDir), 0o700); err != nil {
 		return nil, err
 	}
@@ -65,6 +66,7 @@ func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits) ([]api.Artifact, 
 	}
 	defer dir.Close()
 	var kept []api.Artifact
+	renamed := names{} // those that redact made
 	archive := tar.NewReader(r)
 	for {
 		h, err := archive.Next()
@@ -77,43 +79,72 @@ func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits) ([]api.Artifact, 
 		if h.Typeflag == tar.TypeDir {
 			continue // directories are made as files need them
 		}
-		if err := judge(h, lim); err != nil {
+		name := redact(h.Name)
+		if err := judge(h, name, lim); err != nil {
 			return nil, err
 		}
 		lim.Bytes -= h.Size
 		lim.Files--
+		other := name != h.Name
+		h.Name = name
 		if why := unfit(h.Name); why != "" {
 			kept = append(kept, api.Artifact{Name: fmt.Sprintf("%.128q", h.Name), Skipped: why})
 			continue
 		}
 		a, err := keep(dir, h, archive)
+		if twice := (*ArchiveError)(nil); errors.As(err, &twice) && (other || renamed.has(name)) {
+			a, err = api.Artifact{Name: name, Skipped: "a secret was taken out of the name, and another file has the one without"}, nil
+		}
 		if err != nil {
 			return nil, err
+		}
+		if other {
+			renamed.add(name)
 		}
 		kept = append(kept, a)
 	}
 }
 
+// names are those of files, and of the directories in which they lie.
+type names map[string]bool
+
+func (n names) add(name string) {
+	for ; name != "."; name = path.Dir(name) {
+		n[name] = true
+	}
+}
+
+// has reports whether one of them is name, or a directory in which it lies.
+func (n names) has(name string) bool {
+	for ; name != "."; name = path.Dir(name) {
+		if n[name] {
+			return true
+		}
+	}
+	return false
+}
+
 // judge refuses a header that no honest sender makes: PID 1 sends only regular
-// files that it found under the workspace, within the limits.
-func judge(h *tar.Header, lim ArtifactLimits) error {
+// files that it found under the workspace, within the limits. shown is the name as it
+// may be told.
+func judge(h *tar.Header, shown string, lim ArtifactLimits) error {
 	refuse := func(kind, format string, args ...any) error {
 		return &ArchiveError{kind, fmt.Sprintf(format, args...)}
 	}
 	switch h.Typeflag {
 	case tar.TypeReg:
 	case tar.TypeLink, tar.TypeSymlink:
-		return refuse("link", "%.128q is a link", h.Name)
+		return refuse("link", "%.128q is a link", shown)
 	default:
-		return refuse("special", "%.128q is no regular file (type %q)", h.Name, h.Typeflag)
+		return refuse("special", "%.128q is no regular file (type %q)", shown, h.Typeflag)
 	}
 	switch {
 	case strings.HasPrefix(h.Name, "/") || slices.Contains(strings.Split(h.Name, "/"), ".."):
-		return refuse("traversal", "%.128q leads out of the workspace", h.Name)
+		return refuse("traversal", "%.128q leads out of the workspace", shown)
 	case lim.Files <= 0:
 		return refuse("limit", "it has more files than were asked for")
 	case h.Size > lim.Bytes:
-		return refuse("limit", "%.128q is larger than the %d bytes that are left", h.Name, lim.Bytes)
+		return refuse("limit", "%.128q is larger than the %d bytes that are left", shown, lim.Bytes)
 	}
 	return nil
 }

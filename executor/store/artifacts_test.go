@@ -36,6 +36,8 @@ func archive(t testing.TB, headers ...tar.Header) []byte {
 
 func file(name string) tar.Header { return tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o4777} }
 
+func asIs(name string) string { return name }
+
 var testLimits = ArtifactLimits{Bytes: 1 << 16, Files: 4}
 
 // TestSaveArtifacts keeps good files and leaves out odd names.
@@ -48,7 +50,7 @@ func TestSaveArtifacts(t *testing.T) {
 	long := strings.Repeat("n", maxNameLength+1)
 	kept, err := e.SaveArtifacts(bytes.NewReader(archive(t,
 		tar.Header{Typeflag: tar.TypeDir, Name: "out/"}, file("out/a.txt"), file("b c.txt"), file("bell\a"), file(long),
-	)), testLimits)
+	)), testLimits, asIs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +107,7 @@ func TestSaveArtifactsRefuses(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		e := create(t, open(t, dir), "a")
-		kept, err := e.SaveArtifacts(bytes.NewReader(tt.data), testLimits)
+		kept, err := e.SaveArtifacts(bytes.NewReader(tt.data), testLimits, asIs)
 		var refused *ArchiveError
 		if err == nil || errors.As(err, &refused) != (tt.kind != "") || refused != nil && refused.Kind != tt.kind {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.kind)
@@ -117,7 +119,7 @@ func TestSaveArtifactsRefuses(t *testing.T) {
 			t.Errorf("%s: in the store: %v", tt.name, left)
 		}
 	}
-	if kept, err := create(t, open(t, t.TempDir()), "a").SaveArtifacts(bytes.NewReader(good), ArtifactLimits{}); err == nil {
+	if kept, err := create(t, open(t, t.TempDir()), "a").SaveArtifacts(bytes.NewReader(good), ArtifactLimits{}, asIs); err == nil {
 		t.Errorf("zero limits took %v", kept)
 	}
 }
@@ -135,7 +137,7 @@ func FuzzSaveArtifacts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()
 		e := create(t, open(t, dir), "a")
-		kept, err := e.SaveArtifacts(bytes.NewReader(data), testLimits)
+		kept, err := e.SaveArtifacts(bytes.NewReader(data), testLimits, asIs)
 		if err != nil && kept != nil {
 			t.Error("artifacts beside an error")
 		}
@@ -172,4 +174,60 @@ func FuzzSaveArtifacts(f *testing.F) {
 			t.Errorf("%d files of %d bytes", files, size)
 		}
 	})
+}
+
+// TestRenamedArtifacts keeps files in whose names there is a secret.
+//
+// oracle: the names on disk
+func TestRenamedArtifacts(t *testing.T) {
+	dir := t.TempDir()
+	redact := func(name string) string { return strings.ReplaceAll(name, "secret", "[K]") }
+	limits := ArtifactLimits{Bytes: 1 << 16, Files: 100}
+	e := create(t, open(t, dir), "a")
+	kept, err := e.SaveArtifacts(bytes.NewReader(archive(t,
+		file("secret/a.txt"), file("secret/b.txt"), file("[K]/b.txt"), file("x[K]"), file("xsecret"), file("secret\a"), file("y[K]"), file("ysecret/z"),
+		file("wsecret/z"), file("w[K]"), file("vsecret"), file("v[K]/z"),
+	)), limits, redact)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names, skipped []string
+	for _, a := range kept {
+		if strings.Contains(a.Name+a.Skipped, "secret") && !strings.HasPrefix(a.Skipped, "a secret was") {
+			t.Errorf("kept %+v", a)
+		}
+		if a.Skipped != "" {
+			skipped = append(skipped, a.Name)
+			continue
+		}
+		names = append(names, a.Name)
+		f, err := e.Open(a.Name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		f.Close()
+	}
+	if got := strings.Join(names, " "); got != "[K]/a.txt [K]/b.txt x[K] y[K] w[K]/z v[K]" {
+		t.Errorf("kept %q", got)
+	}
+	if got := strings.Join(skipped, " "); got != `[K]/b.txt x[K] "[K]\a" y[K]/z w[K] v[K]/z` {
+		t.Errorf("skipped %q", got)
+	}
+	filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || strings.Contains(path, "secret") {
+			t.Errorf("%s, %v", path, err)
+		}
+		return nil
+	})
+	e = create(t, open(t, t.TempDir()), "b")
+	_, err = e.SaveArtifacts(bytes.NewReader(archive(t, tar.Header{Typeflag: tar.TypeSymlink, Name: strings.Repeat("x", 125) + "secret", Linkname: "y"})), limits, redact)
+	if err == nil || strings.Contains(err.Error(), "sec") {
+		t.Errorf("a link: %v", err)
+	}
+	// Without a secret a name that comes twice is what it was.
+	_, err = create(t, open(t, t.TempDir()), "c").SaveArtifacts(bytes.NewReader(archive(t, file("secret"), file("a"), file("a"))), limits, redact)
+	if twice := (*ArchiveError)(nil); !errors.As(err, &twice) || twice.Kind != "duplicate" {
+		t.Errorf("twice: %v", err)
+	}
 }
