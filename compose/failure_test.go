@@ -12,6 +12,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/gate/control"
 )
 
 // ready waits until the executor says that it can take a run.
@@ -53,12 +54,12 @@ func TestCancel(t *testing.T) {
 	if _, err := st.Cancel(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
+	gone(t, id, 10*time.Second)
 	res := finish(t, id)
 	wantError(t, res, api.CodeCancelled)
 	if res.StopReason != "error_aborted" {
 		t.Errorf("stopReason is %q, want error_aborted", res.StopReason)
 	}
-	gone(t, id, 10*time.Second)
 }
 
 func TestSandboxKilledFromOutside(t *testing.T) {
@@ -69,7 +70,7 @@ func TestSandboxKilledFromOutside(t *testing.T) {
 
 // TestGateKilledInMidRun takes the gate away from a run that uses it.
 //
-// probe: N13, D3, L3
+// probe: N13, L3
 // oracle: the result of the run, the engine, which has no sandbox left, and a run once
 // the gate is back
 func TestGateKilledInMidRun(t *testing.T) {
@@ -108,8 +109,8 @@ func TestGateKilledInMidRun(t *testing.T) {
 // stack, which the sweep must not touch.
 //
 // probe: L1, L12
-// oracle: the engine's list of objects before and after; another stack's are still
-// there
+// oracle: the engine's objects and the gate's leases before and after; another stack's
+// objects are still there
 func TestExecutorKilledInMidRun(t *testing.T) {
 	const other = "sallyport-test-other"
 	foreign := docker(t, "run", "-d", "--label", "org.sallyport.stack="+other, "--label", "org.sallyport.role=sandbox", "--label", "org.sallyport.run=x",
@@ -120,6 +121,9 @@ func TestExecutorKilledInMidRun(t *testing.T) {
 	id := begin(t, bash("strict", `for i in 1 2 3; do curl -sS -o /dev/null https://docs.example/; done; echo started; sleep 300`))
 	executor := container(t, "executor", "")
 	before := cells(t)
+	if n := leases(t, id); n != 1 {
+		t.Fatalf("control: the gate has %d leases of the run, want 1", n)
+	}
 	docker(t, "kill", "-s", "KILL", executor)
 	docker(t, "start", executor)
 	ready(t)
@@ -144,6 +148,22 @@ func TestExecutorKilledInMidRun(t *testing.T) {
 	}
 	docker(t, "network", "inspect", foreignNet)
 	output(t, "strict", "echo fine")
+}
+
+// leases asks the gate, on its control socket, how many leases it has for a run.
+func leases(t *testing.T, run string) (n int) {
+	t.Helper()
+	volume := docker(t, "volume", "inspect", "-f", "{{.Mountpoint}}", stackName+"_control")
+	all, err := (&control.Client{Socket: filepath.Join(volume, "control.sock")}).Cells(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.Run == run {
+			n++
+		}
+	}
+	return n
 }
 
 // cells are the networks of this stack's cells, by their ID on the engine.

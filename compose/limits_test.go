@@ -37,15 +37,21 @@ func gone(t *testing.T, id string, within time.Duration) {
 	}
 }
 
+// TestTimeLimit has a run that takes no notice of TERM come to its limit.
+//
+// probe: L8
+// oracle: the engine, which has no sandbox left 10 s after the limit, and the result
 func TestTimeLimit(t *testing.T) {
+	const limit = 3 * time.Second
 	req := bash("strict", `trap '' TERM; echo started; sleep 300 & sleep 300; sleep 300`)
-	req.Config.TimeoutMS = 2000
-	res, _ := run(t, req)
+	req.Config.TimeoutMS = limit.Milliseconds()
+	id := begin(t, req) // at most the limit before its end
+	gone(t, id, limit+10*time.Second)
+	res := finish(t, id)
 	wantError(t, res, api.CodeTimeout)
 	if res.StopReason != "error_timeout" {
 		t.Errorf("stopReason is %q, want error_timeout", res.StopReason)
 	}
-	gone(t, res.ExecutionID, 10*time.Second)
 }
 
 func TestMemoryLimit(t *testing.T) {

@@ -27,7 +27,8 @@ print("unlisted", tls("refused.example", 443, "refused.example"))
 for n in ("private", "metadata", "loopback", "mixed", "mixed6", "alias"):
     print("lan-" + n, tls(gate, 443, n + ".example"))
 for n in ("metadata.google.internal", "169.254.169.254", "11.22.34.10", "0x7f.1", "2130706433", "dns.google"):
-    print("name-" + n, tls(gate, 443, n))
+    print("name-" + n, named(gate, n))
+print("named", named(gate, "refused.example"))
 # The first answer is good, the second private. The TTL is 0, and the gate keeps an answer for 5 s.
 import time
 got = []
@@ -36,7 +37,7 @@ for _ in range(3):
     time.sleep(6)
 print("rebind", got)
 E`)
-	if !strings.Contains(out, "refused.example (0, 1)") || lines(out)["unlisted"] != "handshake" {
+	if !strings.Contains(out, "refused.example (0, 1)") || lines(out)["unlisted"] != "handshake" || lines(out)["named"] != "handshake" {
 		t.Errorf("an unlisted host is not reached under open:\n%s", out)
 	}
 	for _, n := range []string{"metadata.google.internal", "metadata", "host.docker.internal", "169.254.169.254", "2130706433", "dns.google"} {

@@ -3,8 +3,11 @@ package compose_test
 import (
 	"fmt"
 	"net"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sallyport/firewall"
 )
@@ -15,6 +18,7 @@ import (
 //	tcp(host, port)       connects, sends a line, reads
 //	udp(host, port)       sends a packet, waits for an answer
 //	tls(host, port, sni)  "handshake" if a server's handshake came back
+//	named(host, sni)      the same on port 443, with any name in the hello
 //	http(host, requests)  the status lines of what came back
 const attack = `python3 - <<'E'
 import socket, ssl, struct
@@ -40,6 +44,20 @@ def tls(host, port, sni):
         with socket.create_connection((host, port), 4) as s:
             with c.wrap_socket(s, server_hostname=sni): return "handshake"
     except (OSError, ValueError) as e: return name(e)
+def hello(sni): # with any name, also one that Python's ssl leaves out
+    i, o = ssl.MemoryBIO(), ssl.MemoryBIO()
+    stand_in = "z" * len(sni)
+    try: ssl._create_unverified_context().wrap_bio(i, o, server_hostname=stand_in).do_handshake()
+    except ssl.SSLWantReadError: pass
+    sent = o.read()
+    assert stand_in.encode() in sent
+    return sent.replace(stand_in.encode(), sni.encode())
+def named(host, sni):
+    try:
+        with socket.create_connection((host, 443), 4) as s:
+            s.sendall(hello(sni))
+            return "handshake" if s.recv(5)[:1] == b"\x16" else "refused"
+    except OSError as e: return name(e)
 def http(host, *requests):
     got = b""
     try:
@@ -175,20 +193,35 @@ E`, tcpPort, udpPort, strings.Join(addrs, " "))
 	}
 }
 
-// TestStrictSandboxDialsNothingOutsideItsCell tries every way past the gate.
+// TestSandboxDialsNothingOutsideItsCell tries every way past the gate, under both
+// policies.
 //
-// probe: N1, N2, N3, N4, N8, N11, D2
-// oracle: canaries on the private and the public network of the far side, which note
-// every connection and datagram; the gate's tunnel works meanwhile
-func TestStrictSandboxDialsNothingOutsideItsCell(t *testing.T) {
-	before := lastHit(t)
-	out, _ := output(t, "strict", attack+fmt.Sprintf(`
+// probe: N1, N2, N3, N4, N11, D2
+// oracle: the private and the public network of the far side, which note every
+// connection, datagram, query and hello and see those of the gate's; a canary that the
+// gate's own namespace reaches; the gate's tunnel works meanwhile
+func TestSandboxDialsNothingOutsideItsCell(t *testing.T) {
+	gate := container(t, "gate", "")
+	canariesWork(t, gate)
+	for policy, allowed := range map[string]string{"strict": "docs.example", "open": "refused.example"} {
+		before := lastHit(t)
+		out, _ := output(t, policy, dnsAsk+fmt.Sprintf(`
+query = struct.pack(">HHHHHHH", 29, 7, 0x100, 1, 0, 0, 0) + b"\4docs\7example\0\0\1\0\1"
+for a in (%q, %q, "127.0.0.11"):
+    print(f"query-{a}", "answer" if isinstance(ask(a, "docs.example", 1), tuple) else "none")
+    try:
+        with socket.create_connection((a, 53), 4) as s:
+            s.sendall(query)
+            print(f"query-tcp-{a}", "answer" if s.recv(2) else "closed")
+    except OSError as e: print(f"query-tcp-{a}", type(e).__name__)
+E
+`, lan+".10", wan+".10")+attack+fmt.Sprintf(`
 for a in (%q, %q):
-    for p in (22, 25, 53, 80, 443, 853, 8443): print(f"tcp-{a}-{p}", tcp(a, p))
-    for p in (53, 123, 443): print(f"udp-{a}-{p}", udp(a, p))
+    for p in (22, 25, 80, 853, 8443): print(f"tcp-{a}-{p}", tcp(a, p))
+    for p in (123, 443): print(f"udp-{a}-{p}", udp(a, p))
+    print(f"tls-{a}", "answer" if named(a, "docs.example") == "handshake" else "none")
 for a in ("8.8.8.8", "192.0.2.1"):  # refused by the kernel of the cell: nothing is sent
     for p in (53, 80, 443): print(f"tcp-{a}-{p}", tcp(a, p), udp(a, p))
-print("resolver-udp", udp("127.0.0.11", 53), "resolver-tcp", tcp("127.0.0.11", 53))
 for p in (22, 54, 853, 2375, 7280, 8080, 9090, 9153): print(f"gate-{p}", tcp(gate, p), udp(gate, p))
 print("gate-quic", udp(gate, 443), "gate-80", udp(gate, 80))
 def make(*a):
@@ -201,17 +234,46 @@ except OSError as e: print("ping", name(e))
 try:
     s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.sendto(b"x", ("ff02::1", 9, 0, 2)); print("ipv6 sent-answer")
 except OSError as e: print("ipv6", name(e))
-print("control", tls(gate, 443, "docs.example"))
-E`, lan+".10", wan+".10"))
-	if strings.Contains(out, "answer") || strings.Contains(out, "made") {
-		t.Errorf("something answered:\n%s", out)
+print("control", named(gate, %q))
+E`, lan+".10", wan+".10", allowed))
+		if strings.Contains(out, "answer") || strings.Contains(out, "made") {
+			t.Errorf("%s: something answered:\n%s", policy, out)
+		}
+		if got := lines(out)["control"]; got != "handshake" {
+			t.Errorf("%s: control: the gate's tunnel answered %q:\n%s", policy, got, out)
+		}
+		wantOnlyTheGate(t, policy, gate, hits(t, before))
 	}
-	if got := lines(out)["control"]; got != "handshake" {
-		t.Errorf("control: the gate's tunnel answered %q, want a handshake:\n%s", got, out)
+}
+
+// canariesWork sends to canaries of the far side from the gate's network namespace.
+func canariesWork(t *testing.T, gate string) {
+	t.Helper()
+	before := lastHit(t)
+	pid := docker(t, "inspect", "-f", "{{.State.Pid}}", gate)
+	for _, at := range []string{"tcp/" + lan + ".10/8443", "udp/" + lan + ".10/443", "tcp/" + wan + ".10/22", "udp/" + wan + ".10/123"} {
+		if out, err := exec.Command("nsenter", "-t", pid, "-n", "timeout", "5", "bash", "-c", "echo hello >/dev/"+at).CombinedOutput(); err != nil {
+			t.Fatalf("control: %s: %v %s", at, err, out)
+		}
 	}
-	for _, h := range hits(t, before) {
-		if h.Kind == "tcp" || h.Kind == "udp" {
-			t.Errorf("a canary of the far side saw %+v", h)
+	deadline := time.Now().Add(5 * time.Second)
+	for len(hits(t, before)) < 4 {
+		if time.Now().After(deadline) {
+			t.Fatalf("control: of four canaries the far side noted %+v", hits(t, before))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// wantOnlyTheGate fails the test if anything came from elsewhere than the gate, or to
+// a canary.
+func wantOnlyTheGate(t *testing.T, policy, gate string, seen []hit) {
+	t.Helper()
+	own := strings.Fields(docker(t, "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}", gate))
+	for _, h := range seen {
+		from, _, _ := strings.Cut(h.From, ":")
+		if h.Kind == "tcp" || h.Kind == "udp" || !slices.Contains(own, from) {
+			t.Errorf("%s: the far side saw %+v", policy, h)
 		}
 	}
 }
@@ -230,7 +292,11 @@ def timed(f, *a):
     t = time.monotonic(); r = f(*a); return r, "slow" if time.monotonic() - t > 1 else "fast"
 print("listed", tls(gate, 443, "docs.example"))
 print("unlisted", *timed(tls, gate, 443, "refused.example"))
-print("ip", *timed(tls, gate, 443, "93.184.216.34"))
+print("named", named(gate, "docs.example"))
+print("ip", *timed(named, gate, "93.184.216.34"))
+print("ipv6", named(gate, "2606:2800:220:1::1"))
+print("hex", named(gate, "0x5d.0xb8.0xd8.0x22"))
+print("number", named(gate, "1572395042"))
 print("none", *timed(tls, gate, 443, None))
 print("private", tls(gate, 443, "private.example"))
 print("metadata", tls(gate, 443, "metadata.example"))
@@ -246,7 +312,7 @@ print("connect", http(gate, "CONNECT docs.example:443 HTTP/1.1\r\nHost: docs.exa
 print("absolute", http(gate, "GET http://refused.example/ HTTP/1.1\r\nHost: docs.example\r\n\r\n"))
 E`)
 	got := lines(out)
-	for _, name := range []string{"unlisted", "ip", "none", "private", "metadata", "loopback", "mixed", "alias", "floor"} {
+	for _, name := range []string{"unlisted", "ip", "ipv6", "hex", "number", "none", "private", "metadata", "loopback", "mixed", "alias", "floor"} {
 		if strings.HasPrefix(got[name], "handshake") {
 			t.Errorf("%s: got through to a server", name)
 		}
@@ -256,7 +322,7 @@ E`)
 			t.Errorf("%s: %q, want a refusal within a second", name, got[name])
 		}
 	}
-	want := map[string]string{"listed": "handshake", "twice": "HTTP/1.1 200 OK;HTTP/1.1 200 OK;", "second": "HTTP/1.1 200 OK;HTTP/1.1 403 Forbidden;",
+	want := map[string]string{"listed": "handshake", "named": "handshake", "twice": "HTTP/1.1 200 OK;HTTP/1.1 200 OK;", "second": "HTTP/1.1 200 OK;HTTP/1.1 403 Forbidden;",
 		"connect": "HTTP/1.1 405 Method Not Allowed;", "absolute": "HTTP/1.1 400 Bad Request;"}
 	for name, w := range want {
 		if got[name] != w {
@@ -274,6 +340,9 @@ E`)
 		wantRow(t, res.Receipt, host, firewall.KindTLS, firewall.ReasonAddress)
 	}
 	wantRow(t, res.Receipt, "metadata.google.internal", firewall.KindTLS, firewall.ReasonFloorName)
+	for _, host := range []string{"93.184.216.34", "2606:2800:220:1::1", "0x5d.0xb8.0xd8.0x22", "1572395042"} {
+		wantRow(t, res.Receipt, host, firewall.KindTLS, firewall.ReasonBadName)
+	}
 }
 
 // TestSandboxesDoNotReachEachOther runs a server in one sandbox and attacks it,

@@ -90,9 +90,6 @@ func made(p Probe, tests []Test) string {
 		anchor := strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(p.Residual, ":", "")), " ", "-")
 		list = append(list, "residual: [threat-model.md](threat-model.md#"+anchor+")")
 	}
-	if list == nil {
-		return "not yet"
-	}
 	return strings.Join(list, ", ")
 }
 

@@ -1,6 +1,6 @@
 package probes
 
-var credentials = Group{Letter: "G", Title: "GitHub credentials", Later: true, Probes: []Probe{
+var credentials = Group{Letter: "G", Title: "GitHub credentials", Probes: []Probe{
 	{ID: "G1",
 		Tried: "ask for a token without saying for which repositories or what it may do",
 		Must:  "refused here: GitHub would take it for all"},
@@ -33,7 +33,7 @@ var credentials = Group{Letter: "G", Title: "GitHub credentials", Later: true, P
 		Must:  "blotted out"},
 }}
 
-var containers = Group{Letter: "C", Title: "The container", Later: true, Probes: []Probe{
+var containers = Group{Letter: "C", Title: "The container", Probes: []Probe{
 	{ID: "C1",
 		Tried: "look for a capability, a group or root's identity",
 		Must:  "none; no new privileges, system calls filtered"},
@@ -72,7 +72,7 @@ var containers = Group{Letter: "C", Title: "The container", Later: true, Probes:
 		Must:  "without effect"},
 }}
 
-var artifacts = Group{Letter: "F", Title: "Artifacts and logs", Later: true, Probes: []Probe{
+var artifacts = Group{Letter: "F", Title: "Artifacts and logs", Probes: []Probe{
 	{ID: "F1",
 		Tried: "symbolic links, paths that climb, directories that change during the copy",
 		Must:  "not followed"},
