@@ -95,7 +95,7 @@ var realPorts = ports{dns: 53, tls: 443, http: 80}
 
 // Serve answers the control API on ln, which it closes, until ctx ends or ln
 // fails. When it returns, every cell is closed. It returns nil if it was ctx
-// that ended.
+// that ended and every decision is written.
 func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 	defer ln.Close()
 	if d.MetricsOn != nil {
@@ -147,6 +147,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	}
 	s.cancel()
 	s.stop()
+	lost := s.decisions.close()
 	end, done := context.WithTimeout(context.Background(), stopTimeout)
 	defer done()
 	if web.Shutdown(end) != nil {
@@ -155,9 +156,9 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	err = <-failed
 	s.Log.Info("gate stopped", "instance", s.instance)
 	if ctx.Err() != nil {
-		return nil
+		return lost
 	}
-	return err
+	return errors.Join(err, lost)
 }
 
 // A server is the state of one Serve.

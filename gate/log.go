@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -133,6 +134,23 @@ func (d *decisionLog) write() error {
 		d.log.Warn("decisions are written to the log again", "denied", refused, "lost", lost)
 	}
 	return nil
+}
+
+// close writes what waits, once more. An error says what is lost.
+func (d *decisionLog) close() error {
+	if d.w == nil {
+		return nil
+	}
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	err := d.write()
+	if err == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return fmt.Errorf("%w: %d decisions are lost, and %d denials were not written",
+		err, int64(bytes.Count(d.lines, []byte("\n")))+d.lost, d.refused)
 }
 
 // fail notes that the log cannot be written, and keeps what is left of the lines.

@@ -23,7 +23,7 @@ func TestFloodOfRefusalsHasFewLines(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
 	hello := helloOf(t, "evil.example")
-	for _, flood := range []struct {
+	floods := []struct {
 		port   uint16
 		sent   string
 		kind   firewall.Kind
@@ -36,13 +36,16 @@ func TestFloodOfRefusalsHasFewLines(t *testing.T) {
 		{g.daemon.ports.tls, hello, firewall.KindTLS, "evil.example", firewall.ReasonNotListed, ""},
 		{g.daemon.ports.http, "\x16\x03", firewall.KindHTTP, "", firewall.ReasonBadRequest, "TLS on the port of plain HTTP"},
 		{g.daemon.ports.http, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", firewall.KindHTTP, "evil.example", firewall.ReasonNotListed, ""},
-	} {
+	}
+	const times = 600
+	begun := time.Now()
+	for _, flood := range floods {
+		for range times {
+			g.refused(t, flood.port, flood.sent)
+		}
+	}
+	for _, flood := range floods {
 		t.Run(fmt.Sprint(flood.kind, " ", flood.reason), func(t *testing.T) {
-			const times = 600
-			begun := time.Now()
-			for range times {
-				g.refused(t, flood.port, flood.sent)
-			}
 			var lines, sum int64
 			var first firewall.Record
 			for end := time.Now().Add(10 * time.Second); sum < times && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

@@ -1,8 +1,10 @@
 package gate
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -136,6 +138,37 @@ func TestLogThatFailsDenies(t *testing.T) {
 		if n := strings.Count(g.log.String(), line); h.Verdict == firewall.Allow && int64(n) != h.Count {
 			t.Errorf("%d lines of %+v", n, h)
 		}
+	}
+}
+
+// A gate that ends with decisions that it could not write says how many.
+func TestLogThatFailsToTheEnd(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "control.sock")
+	ln, err := listenControl(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &breakable{}
+	log.broken.Store(true)
+	d := &Daemon{
+		Policies: parsePolicies(t, allowlist), Resolver: testResolver(t), Decisions: log,
+		Log: slog.New(slog.DiscardHandler), ports: freePorts(t),
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Serve(ctx, ln) }()
+	g := &testGate{Client: &control.Client{Socket: socket}, daemon: d}
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	g.wantNothingWritten(t)
+	g.wantNXDOMAIN(t, 1, "www.site.example.")
+	stop()
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "1 decisions are lost, and 1 denials were not written") {
+			t.Errorf("Serve: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Serve did not return")
 	}
 }
 
