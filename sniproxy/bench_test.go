@@ -26,11 +26,14 @@ func BenchmarkRequest(b *testing.B) {
 		"Accept: text/*\r\nCache-Control: max-age=0\r\nIf-Modified-Since: Sat, 09 Aug 2025 09:15:30 GMT\r\n\r\n")
 	b.ReportAllocs()
 	for b.Loop() {
-		req, r := parseRequest(raw)
+		in := newHeadBuffer(nil)
+		in.b = append(in.b, raw...)
+		req, r := parseRequest(in.b)
 		if r != nil {
 			b.Fatal(r)
 		}
-		_ = req.appendHead(nil)
+		req.rewrite(in)
+		headPool.Put(in)
 	}
 }
 

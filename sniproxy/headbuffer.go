@@ -13,8 +13,9 @@ var (
 	copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 )
 
-// A headBuffer holds what a client has sent before a verdict: a ClientHello or
-// a request head. It starts small and grows on account of the cell.
+// A headBuffer holds what a client has sent before a verdict, a ClientHello or a
+// request head, and then what of it goes to the server. It starts small and grows on
+// account of the cell.
 type headBuffer struct {
 	server *Server // nil once it is freed
 	own    []byte

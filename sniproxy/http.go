@@ -22,8 +22,9 @@ type httpConn struct {
 	v       *service
 	client  *net.TCPConn
 	br      *bufio.Reader
-	up      *upstream // nil if none
-	reached bool      // a host was, for an earlier request
+	in      *headBuffer // of the request that is being served, until its head is sent
+	up      *upstream   // nil if none
+	reached bool        // a host was, for an earlier request
 }
 
 // serveHTTP forwards the requests of one connection, one after the other.
@@ -55,6 +56,7 @@ func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first 
 		rec.Time = time.Now()
 		_ = h.client.SetDeadline(rec.Time.Add(timeout))
 	}
+	defer h.freeHead()
 	req, r := h.readRequest(&rec)
 	if r != nil {
 		return h.refuse(req, &rec, r)
@@ -73,20 +75,28 @@ func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first 
 }
 
 func (h *httpConn) readRequest(rec *firewall.Record) (*request, *refusal) {
-	in := newHeadBuffer(h.v.Server)
-	defer in.free()
-	if r := readHead(h.br, in); r != nil {
+	h.in = newHeadBuffer(h.v.Server)
+	if r := readHead(h.br, h.in); r != nil {
 		return &request{}, r
 	}
-	req, r := parseRequest(in.b)
+	req, r := parseRequest(h.in.b)
 	rec.Host = req.shownHost
 	return req, r
+}
+
+// freeHead gives back what the head of a request has taken.
+func (h *httpConn) freeHead() {
+	if h.in != nil {
+		h.in.free()
+		h.in = nil
+	}
 }
 
 // forward sends a request that is allowed and relays the response. A connection
 // that stood idle may be dead without a sign: then, and only where nothing came
 // back and a repetition does no harm, the request gets a fresh one.
 func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *firewall.Record) (more bool) {
+	req.rewrite(h.in)
 	reuse := h.up != nil && h.up.name == req.host && h.up.policy == f.policy && req.repeatable()
 	for ; ; reuse = false {
 		if !reuse {
@@ -158,7 +168,10 @@ func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, a
 			return false, nil, false
 		}
 	}
-	_, writeErr := h.up.Write(req.appendHead(nil))
+	_, writeErr := h.up.Write(h.in.b)
+	if !reused {
+		h.freeHead() // it is not sent again
+	}
 	s := startSender(h, req)
 	resp, err := h.up.response(req.method, h.interim)
 	if err != nil {
@@ -206,6 +219,7 @@ func (h *httpConn) interim(resp *http.Response) error {
 // refuse records a refusal, tells the client and ends the connection: after a
 // request that was not carried out, where the next one begins is not certain.
 func (h *httpConn) refuse(req *request, rec *firewall.Record, r *refusal) (more bool) {
+	req.drop()
 	h.v.finish(rec, r)
 	h.answer(req, r)
 	return false

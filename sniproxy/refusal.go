@@ -81,16 +81,16 @@ func readFault(err error, got int, what string, bad firewall.Reason) *refusal {
 	}
 }
 
-// A bound on the memory that clients make the gate hold before any verdict: each
-// connection has headBytes of its own, and what the connections of a cell need
-// beyond that they share.
+// A bound on the memory that hellos and heads make the gate hold: each connection
+// has headBytes of its own, and what the connections of a cell need beyond that they
+// share.
 const (
 	headBytes   = 4 << 10
 	sharedBytes = 8 << 20
 )
 
-// reserve takes n bytes of the cell's shared memory for an unfinished hello or
-// head; the caller gives them back with release.
+// reserve takes n bytes of the cell's shared memory for a hello or head, until it is
+// sent on or refused; the caller gives them back with release.
 func (s *Server) reserve(n int) bool {
 	if s.held.Add(int64(n)) > sharedBytes {
 		s.held.Add(-int64(n))

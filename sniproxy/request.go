@@ -157,22 +157,24 @@ func parseField(line string) (field, *refusal) {
 	return field{name, value}, nil
 }
 
-// parseHost wants exactly one Host field with a name and at most the port 80.
+// parseHost wants exactly one Host field with a name and at most the port 80. What it
+// keeps is not a part of the head, which the name outlives.
 func (req *request) parseHost(all []field) *refusal {
 	values := valuesOf(all, "host")
 	if len(values) != 1 {
 		return badRequest("%d Host fields", len(values))
 	}
-	req.shownHost = firewall.Escape(values[0], maxShownHost)
 	host, port, hasPort := strings.Cut(values[0], ":")
 	if hasPort && port != "80" && allDigits(port) {
+		req.shownHost = strings.Clone(firewall.Escape(values[0], maxShownHost))
 		return badRequest("a Host with another port than 80")
 	}
 	if hasPort && port != "80" {
 		host = values[0] // no port: perhaps an IPv6 literal, and no name
 	}
 	var err error
-	if req.host, err = firewall.ParseName(host); err != nil {
+	if req.host, err = firewall.ParseName(strings.Clone(host)); err != nil {
+		req.shownHost = strings.Clone(firewall.Escape(values[0], maxShownHost))
 		return &refusal{reason: firewall.ReasonBadName, detail: err.Error(), status: 400}
 	}
 	req.shownHost = req.host.String()
@@ -253,27 +255,6 @@ func isForwarding(name string) bool {
 // once, and no byte of it could be taken for another request.
 func (req *request) repeatable() bool {
 	return !req.framed && (req.method == "GET" || req.method == "HEAD" || req.method == "OPTIONS")
-}
-
-// appendHead writes the head that goes upstream. A connection that carries a
-// body is told to carry nothing after it, so that a server which disagrees about
-// the body's end finds no second request behind it.
-func (req *request) appendHead(b []byte) []byte {
-	b = append(b, req.method+" "+req.target+" HTTP/1.1\r\nHost: "+req.host.String()+"\r\n"...)
-	for _, f := range req.fields {
-		b = append(b, f.name+": "+f.value+"\r\n"...)
-	}
-	switch {
-	case req.length == chunked:
-		b = append(b, "Transfer-Encoding: chunked\r\n"...)
-	case req.framed:
-		b = strconv.AppendInt(append(b, "Content-Length: "...), req.length, 10)
-		b = append(b, "\r\n"...)
-	}
-	if !req.repeatable() {
-		b = append(b, "Connection: close\r\n"...)
-	}
-	return append(b, "\r\n"...)
 }
 
 // valuesOf gives the values of all fields of that lower-case name.

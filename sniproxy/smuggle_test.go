@@ -69,6 +69,10 @@ func FuzzRequest(f *testing.F) {
 		if r != nil || again.host != req.host || again.length != req.length || again.target != req.target || !slices.Equal(again.fields, req.fields) {
 			t.Errorf("read again: %+v, %v; first: %+v", again, r, req)
 		}
+		repeatable := req.repeatable()
+		if req.rewrite(in); !bytes.Equal(in.b, ours) || len(in.b) > in.extra+headBytes+maxAdded || req.repeatable() != repeatable {
+			t.Errorf("in the client's place: %q, want %q", in.b, ours)
+		}
 	})
 }
 
