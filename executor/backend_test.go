@@ -31,11 +31,12 @@ type processBackend struct {
 	live atomic.Int64 // sandboxes that were not removed
 
 	mu     sync.Mutex
-	fail   error  // Start returns it
-	role   string // what runs instead of the entrypoint, if not empty
-	oom    bool   // the engine says that memory ran out
-	cgroup string // what the kernel counts
-	pi     string // the shell script that runs instead of pi
+	fail   error    // Start returns it
+	role   string   // what runs instead of the entrypoint, if not empty
+	oom    bool     // the engine says that memory ran out
+	cgroup string   // what the kernel counts
+	pi     string   // the shell script that runs instead of pi
+	git    []string // what runs instead of a checkout, if not empty
 	specs  []backend.Spec
 	jobs   []entrypoint.Job // as the executor sent them
 	last   *processSandbox
@@ -125,6 +126,11 @@ func (b *processBackend) settle(payload []byte, workspace, home string) ([]byte,
 	if job.Argv[0] == "/sallyport/entrypoint" {
 		job.Argv = []string{os.Args[0]}
 		job.Env = append(job.Env, roleVariable+"=checkout", "GIT_ALLOW_PROTOCOL=none") // it must reach nobody
+		b.set(func(b *processBackend) {
+			if len(b.git) > 0 {
+				job.Argv = b.git
+			}
+		})
 	}
 	job.Dir, job.ExtraCA, job.Shims = place(job.Dir), nil, nil
 	for i := range job.Files {

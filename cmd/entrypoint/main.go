@@ -18,7 +18,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"sallyport/entrypoint"
 	"sallyport/entrypoint/github"
@@ -56,7 +58,9 @@ func run(ctx context.Context, args, environ []string, stdin io.Reader, stdout io
 		return probe.Run(ctx, stdin, stdout)
 	case "canary":
 		return probe.Canary(ctx, stdin, stdout)
-	case "checkout":
+	case "checkout": // which leaves an empty workspace behind when it is told to end
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
 		return github.Checkout(ctx, stdin)
 	case probe.Nothing:
 		return nil

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // A CheckoutSpec says what a workspace is to hold before the agent starts.
@@ -40,10 +42,12 @@ const (
 	// maxSpec bounds a CheckoutSpec, maxOutput what is kept of git's output, in bytes.
 	maxSpec   = 64 << 10
 	maxOutput = 8 << 10
+	// waitDelay bounds the wait for what git has started, once it is killed.
+	waitDelay = time.Second
 )
 
 // Checkout fills the working directory by git, as the JSON CheckoutSpec on stdin
-// says. When it fails the directory is empty again.
+// says. When it fails, or ctx ends, the directory is empty again.
 func Checkout(ctx context.Context, stdin io.Reader) error {
 	var spec CheckoutSpec
 	if err := json.NewDecoder(io.LimitReader(stdin, maxSpec)).Decode(&spec); err != nil {
@@ -189,6 +193,11 @@ func (c *clone) fetchBranches(depth string, branches ...string) error {
 func (c *clone) git(args ...string) (string, error) {
 	cmd := exec.CommandContext(c.ctx, "git", args...)
 	cmd.Dir = c.dir
+	// What git has started ends with it, so that nothing is written any more once Run
+	// returns: it waits for the end of all who have the pipes.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = waitDelay
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -13,8 +13,15 @@ import (
 	"sallyport/executor/api"
 )
 
-// checkoutTimeout bounds the filling of a workspace.
-const checkoutTimeout = 2 * time.Minute
+const (
+	// checkoutTimeout bounds the filling of a workspace.
+	checkoutTimeout = 2 * time.Minute
+	// checkoutGrace is what a checkout has from TERM to KILL, by PID 1: it removes what
+	// it has made.
+	checkoutGrace = 10 * time.Second
+	// checkoutSlack is what PID 1 has beyond that to tell of the end.
+	checkoutSlack = 5 * time.Second
+)
 
 // checkout fills the workspace before the agent starts, as far as it can. The
 // failure is that of a run which has ended meanwhile.
@@ -23,13 +30,20 @@ func (x *execution) checkout(ctx context.Context, session *entrypoint.Session) *
 		return nil
 	}
 	x.stage("checkout")
-	limit := time.AfterFunc(checkoutTimeout, func() { session.Signal("TERM") })
-	defer limit.Stop()
-	unwatch := context.AfterFunc(ctx, func() { session.Signal("KILL") })
+	// A sandbox that does not react must not hold the run up: what ends cctx ends the
+	// session.
+	cctx, give := context.WithTimeout(context.WithoutCancel(ctx), checkoutTimeout+checkoutGrace+checkoutSlack)
+	defer give()
+	late := time.AfterFunc(checkoutTimeout, func() { session.Signal("TERM") })
+	defer late.Stop()
+	unwatch := context.AfterFunc(ctx, func() { x.endCheckout(ctx, cctx, session, give) })
 	defer unwatch()
-	outcome, why := x.runCheckout(session)
+	outcome, why := x.runCheckout(cctx, session)
 	if ctx.Err() != nil {
 		return x.cause(ctx, nil)
+	}
+	if outcome == api.CheckoutFailed && !late.Stop() {
+		why += fmt.Sprintf("; it took longer than %v", checkoutTimeout)
 	}
 	x.github.mu.Lock()
 	x.github.receipt.Checkout = outcome
@@ -41,8 +55,20 @@ func (x *execution) checkout(ctx context.Context, session *entrypoint.Session) *
 	return nil
 }
 
+// endCheckout ends a checkout whose run has ended: in order if stop would, at once if
+// not.
+func (x *execution) endCheckout(ctx, cctx context.Context, session *entrypoint.Session, give context.CancelFunc) {
+	switch x.cause(ctx, nil).Code {
+	case api.CodeTimeout, api.CodeCancelled:
+		if session.Signal("TERM") == nil {
+			wake(cctx, stopTimeout)
+		}
+	}
+	give()
+}
+
 // runCheckout runs the job and says what came of it, and why.
-func (x *execution) runCheckout(session *entrypoint.Session) (outcome, why string) {
+func (x *execution) runCheckout(ctx context.Context, session *entrypoint.Session) (outcome, why string) {
 	p, a := x.plan.GitHub, x.github.given.Access
 	spec, err := json.Marshal(github.CheckoutSpec{
 		URL:        fmt.Sprintf("https://%s/%s/%s.git", a.Host, a.Owner, p.Repo),
@@ -56,7 +82,8 @@ func (x *execution) runCheckout(session *entrypoint.Session) (outcome, why strin
 	var said tail
 	job := agent.Checkout(x.input())
 	job.ID = x.id + "-checkout"
-	exit, err := session.Run(context.Background(), job, strings.NewReader(string(spec)), entrypoint.Handlers{Stderr: said.add})
+	job.Limits.KillGraceMS = int(checkoutGrace.Milliseconds())
+	exit, err := session.Run(ctx, job, strings.NewReader(string(spec)), entrypoint.Handlers{Stderr: said.add})
 	switch {
 	case err == nil && exit.Code == 0:
 		return api.CheckoutDone, ""
