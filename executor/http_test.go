@@ -80,6 +80,16 @@ func TestLoadToken(t *testing.T) {
 }
 
 // TestRefusedRequests checks that each refusal names the field and starts nothing.
+// beyondTheDocument are the rows of TestRefusedRequests of which the OpenAPI document
+// says nothing: what a schema cannot say, and what depends on the service's settings.
+var beyondTheDocument = []string{
+	"trailing data", "bad UTF-8", "twice", "twice below", "contradiction", "two backends", "absolute glob", "leaving glob", "bad glob", "cwd with dots",
+	"unknown agent", "unknown model", "no key for the model", "no argv", "unknown policy", "unknown backend", "gondolin", "none", "unknown tier",
+	"another image", "long timeout", "services", "telemetry", "cwd elsewhere", "cwd absent", "no search key",
+}
+
+// TestRefusedRequests asks for what cannot be; the document refuses it as well where
+// it can.
 func TestRefusedRequests(t *testing.T) {
 	h := start(t)
 	for _, tt := range []struct {
@@ -134,6 +144,10 @@ func TestRefusedRequests(t *testing.T) {
 		{"no search key", command("true", `"webSearch":true`), 422, api.CodeInvalidRequest, "config.webSearch", "TAVILY_API_KEY"},
 		{"task id", `{"prompt":"p","opts":{"taskId":"a\nb"}}`, 422, api.CodeInvalidRequest, "opts.taskId", "printable"},
 	} {
+		asked := h.client.Transport.(*checker).refuses(h.request(http.MethodPost, "/v1/executions", tt.body))
+		if beyond := slices.Contains(beyondTheDocument, tt.name); beyond != (asked == nil) {
+			t.Errorf("%s: the document says %v; whether it can tell: %v", tt.name, asked, !beyond)
+		}
 		resp, data := h.do(http.MethodPost, "/v1/executions", tt.body)
 		p := decode[api.Problem](t, resp, data, tt.status)
 		field, _ := p.Details["field"].(string)

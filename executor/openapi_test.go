@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -55,9 +56,13 @@ func (c *checker) CloseIdleConnections() {
 }
 
 func (c *checker) RoundTrip(req *http.Request) (*http.Response, error) {
+	asked := c.refuses(req)
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
 		return nil, err
+	}
+	if asked != nil && resp.StatusCode/100 == 2 {
+		c.t.Errorf("%s %s answered %s to what the document refuses: %v", req.Method, req.URL.Path, resp.Status, asked)
 	}
 	kind := resp.Header.Get("Content-Type")
 	if kind == "application/x-ndjson" || kind == "text/event-stream" {
@@ -73,6 +78,25 @@ func (c *checker) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.t.Errorf("%s %s answered %s, against the document: %v\n%.2000s", req.Method, req.URL.Path, resp.Status, err, body)
 	}
 	return resp, nil
+}
+
+// refuses says what the document has against a request, which it leaves as it is; nil
+// where that is nothing.
+func (c *checker) refuses(req *http.Request) error {
+	route, params, err := c.router.FindRoute(documented(req))
+	if err != nil {
+		return nil // no such route
+	}
+	asked := req.Clone(req.Context())
+	if req.GetBody != nil {
+		if asked.Body, err = req.GetBody(); err != nil {
+			return err
+		}
+	}
+	return openapi3filter.ValidateRequest(req.Context(), &openapi3filter.RequestValidationInput{
+		Request: asked, PathParams: params, Route: route,
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+	})
 }
 
 func (c *checker) check(req *http.Request, resp *http.Response, body []byte) error {
@@ -139,7 +163,8 @@ func TestDocumentHasEveryField(t *testing.T) {
 		"Error": reflect.TypeFor[api.Error](), "Problem": reflect.TypeFor[api.Problem](), "Execution": reflect.TypeFor[api.Execution](),
 		"ExecutionList": reflect.TypeFor[api.ExecutionList](), "ExecutionSummary": reflect.TypeFor[api.ExecutionSummary](), "Outcome": reflect.TypeFor[api.Outcome](),
 		"Result": reflect.TypeFor[api.Result](), "Receipt": reflect.TypeFor[firewall.Receipt](), "ReceiptHost": reflect.TypeFor[firewall.ReceiptHost](),
-		"PolicyChange": reflect.TypeFor[firewall.PolicyChange](),
+		"PolicyChange": reflect.TypeFor[firewall.PolicyChange](), "VerdictSum": reflect.TypeFor[firewall.VerdictSum](),
+		"GithubAccess": reflect.TypeFor[api.GithubAccess](), "GithubReceipt": reflect.TypeFor[api.GithubReceipt](), "GithubCapability": reflect.TypeFor[api.GithubCapability](),
 		"Artifact":     reflect.TypeFor[api.Artifact](), "ArtifactList": reflect.TypeFor[api.ArtifactList](), "Timings": reflect.TypeFor[api.Timings](),
 		"Isolation": reflect.TypeFor[api.Isolation](), "Event": reflect.TypeFor[api.Event](), "Tool": reflect.TypeFor[api.Tool](),
 		"Usage": reflect.TypeFor[api.Usage](), "Decision": reflect.TypeFor[firewall.Record](), "Capabilities": reflect.TypeFor[api.Capabilities](),
@@ -177,28 +202,45 @@ func TestDocumentHasEveryField(t *testing.T) {
 	}
 }
 
+// TestEventsMatchTheDocument holds the events of a command and of what pi has been
+// recorded to print against the schema. There is one of each type.
 func TestEventsMatchTheDocument(t *testing.T) {
 	h := start(t)
 	id := h.begin(command(`echo out; echo err >&2; cat; sleep 1; touch a.txt`, `"artifacts":["*.txt"]`))
 	h.awaitText(id, "the prompt")
 	h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: "api.anthropic.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Rule: ".anthropic.com", Line: 4})
 	h.finish(id)
-	_, data := h.do(http.MethodGet, "/v1/executions/"+id+"/events", "")
-	schema := loadDocument(t).Components.Schemas["Event"].Value
-	types := map[api.EventType]bool{}
-	for line := range bytes.Lines(data) {
-		if err := schema.VisitJSON(mustJSON(line)); err != nil {
-			t.Errorf("%s: %v", line, err)
-		}
-		var ev api.Event
-		if err := json.Unmarshal(line, &ev); err != nil {
-			t.Fatal(err)
-		}
-		types[ev.Type] = true
+	ids := []string{id}
+	recordings, err := filepath.Glob("agent/testdata/pi/*.jsonl")
+	if err != nil || len(recordings) < 10 {
+		t.Fatalf("%d recordings, %v", len(recordings), err)
 	}
-	for _, want := range []api.EventType{api.EventAccepted, api.EventStage, api.EventOutput, api.EventStderr, api.EventEgress, api.EventResult} {
+	for _, r := range recordings {
+		h.recorded(strings.TrimSuffix(filepath.Base(r), ".jsonl"), "echo nonsense")
+		ids = append(ids, h.begin(piRequest))
+		h.finish(ids[len(ids)-1])
+	}
+	schema := loadDocument(t).Components.Schemas["Event"].Value
+	types := map[any]bool{}
+	for _, id := range ids {
+		_, data := h.do(http.MethodGet, "/v1/executions/"+id+"/events", "")
+		for line := range bytes.Lines(data) {
+			if err := schema.VisitJSON(mustJSON(line)); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+			var ev api.Event
+			if err := json.Unmarshal(line, &ev); err != nil {
+				t.Fatal(err)
+			}
+			types[string(ev.Type)] = true
+		}
+	}
+	for _, want := range schema.Properties["type"].Value.Enum {
 		if !types[want] {
 			t.Errorf("no event of type %s came", want)
 		}
+	}
+	if all := schema.Properties["type"].Value.Enum; len(all) != len(types) {
+		t.Errorf("the document has %v, there came %v", all, types)
 	}
 }
