@@ -165,7 +165,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 		"Result": reflect.TypeFor[api.Result](), "Receipt": reflect.TypeFor[firewall.Receipt](), "ReceiptHost": reflect.TypeFor[firewall.ReceiptHost](),
 		"PolicyChange": reflect.TypeFor[firewall.PolicyChange](), "VerdictSum": reflect.TypeFor[firewall.VerdictSum](),
 		"GithubAccess": reflect.TypeFor[api.GithubAccess](), "GithubReceipt": reflect.TypeFor[api.GithubReceipt](), "GithubCapability": reflect.TypeFor[api.GithubCapability](),
-		"Artifact":     reflect.TypeFor[api.Artifact](), "ArtifactList": reflect.TypeFor[api.ArtifactList](), "Timings": reflect.TypeFor[api.Timings](),
+		"Artifact": reflect.TypeFor[api.Artifact](), "ArtifactList": reflect.TypeFor[api.ArtifactList](), "Timings": reflect.TypeFor[api.Timings](),
 		"Isolation": reflect.TypeFor[api.Isolation](), "Event": reflect.TypeFor[api.Event](), "Tool": reflect.TypeFor[api.Tool](),
 		"Usage": reflect.TypeFor[api.Usage](), "Decision": reflect.TypeFor[firewall.Record](), "Capabilities": reflect.TypeFor[api.Capabilities](),
 		"Tier": reflect.TypeFor[api.Tier](), "ServiceLimits": reflect.TypeFor[api.ServiceLimits](), "Sandbox": reflect.TypeFor[api.Sandbox](),
