@@ -34,6 +34,7 @@ var allowed = map[string][]string{
 	"executor/sessionlog":     {"firewall", "executor/api"},
 	"executor/agent":          {"firewall", "entrypoint", "entrypoint/github", "executor/api"},
 	"executor/tokens":         {"githubauth"},
+	"executor/tree":           {},
 	"executor/backend":        {},
 	"executor/backend/docker": {"executor/backend"},
 	// What GitHub checks is written down once more there, not taken from what it shall check.

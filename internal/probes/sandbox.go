@@ -70,6 +70,12 @@ var containers = Group{Letter: "C", Title: "The container", Probes: []Probe{
 	{ID: "C12",
 		Tried: "an image that declares volumes, a user, a health check or an entry point",
 		Must:  "without effect"},
+	{ID: "C13",
+		Tried: "a workspace of many files, or of directories one in another, to use up who looks at it or removes it",
+		Must:  "memory and descriptors stay bounded, the run ends, everything is removed"},
+	{ID: "C14",
+		Tried: "fill the disk where no look at the workspace finds it: files without a name",
+		Must:  "the run ends once too little is left, and no other starts"},
 }}
 
 var artifacts = Group{Letter: "F", Title: "Artifacts and logs", Probes: []Probe{
