@@ -49,8 +49,12 @@ type Config struct {
 	Token string
 	// Version is that of the build.
 	Version string
+	// Secrets are files whose content is no run's business, or by which a run could
+	// change what is trusted, by what the operator calls them. None may lie under one of
+	// Service.Roots.
+	Secrets map[string]string
 	// Service is what requests may ask for. Its Private and Sessions are set by
-	// New, from State.
+	// New, from State and Secrets.
 	Service   plan.Service
 	Isolation api.Isolation
 

@@ -74,20 +74,6 @@ func (c *Config) boot() (map[string]firewall.Receipt, error) {
 	return receipts, nil
 }
 
-// keepPrivate sets which directories no request may name.
-func (c *Config) keepPrivate() error {
-	state, err := filepath.EvalSymlinks(c.State) // as requests' paths are compared
-	if err != nil {
-		return fmt.Errorf("resolve the state directory: %w", err)
-	}
-	c.Service.Sessions = filepath.Join(state, sessionsDir)
-	c.Service.Private = nil
-	for _, name := range []string{executionsDir, workspacesDir, sessionsDir, cellsDir, tokensDir, tokenFile, lockFile} {
-		c.Service.Private = append(c.Service.Private, filepath.Join(state, name))
-	}
-	return nil
-}
-
 // sweepPause is the time between two looks for executions that are too old.
 const sweepPause = time.Hour
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,11 @@ func TestSettings(t *testing.T) {
 	}
 	if len(s.keys) != 1 || s.keys["ANTHROPIC_API_KEY"] != "key" || len(s.searchKeys) != 1 || s.searchKeys["EXA_API_KEY"] != "exa" {
 		t.Errorf("keys %v, search keys %v", s.keys, s.searchKeys)
+	}
+	s, err = parseSettings([]string{"SALLYPORT_EXTRA_CA=/ca", "SALLYPORT_GITHUB_APP_KEY_FILE=/key", "SALLYPORT_GITHUB_TOKEN_FILE=/pat", "SALLYPORT_GITHUB_PROFILES=/profiles"})
+	if err != nil || !maps.Equal(s.secrets(), map[string]string{"SALLYPORT_TOKEN_FILE": "/var/lib/sallyport/token", "SALLYPORT_EXTRA_CA": "/ca",
+		"SALLYPORT_GITHUB_APP_KEY_FILE": "/key", "SALLYPORT_GITHUB_TOKEN_FILE": "/pat", "SALLYPORT_GITHUB_PROFILES": "/profiles"}) {
+		t.Errorf("secrets %v, %v", s.secrets(), err)
 	}
 	for _, bad := range []string{"MEMORY=plenty", "MEMORY=-1", "TIMEOUT=30", "CELL_POOL=10.0.0.0", "MAX_RUNS=many"} {
 		if _, err := parseSettings([]string{"SALLYPORT_" + bad}); err == nil {

@@ -129,6 +129,7 @@ func configure(s settings, engine *docker.Engine, cells *docker.Cells, log *slog
 	gate := &control.Client{Socket: s.GateSocket}
 	return executor.Config{
 		State:     s.State,
+		Secrets:   s.secrets(),
 		Version:   version.String(),
 		Service:   service,
 		GitHub:    github,
@@ -148,8 +149,8 @@ func configure(s settings, engine *docker.Engine, cells *docker.Cells, log *slog
 			Workspaces: filepath.Join(s.State, "workspaces"),
 			Log:        log,
 		},
-		Engine:  engine.Ping,
-		Boot:    func(ctx context.Context) (map[string]firewall.Receipt, error) {
+		Engine: engine.Ping,
+		Boot: func(ctx context.Context) (map[string]firewall.Receipt, error) {
 			return sweep(ctx, engine, gate, log)
 		},
 		Log:     log,

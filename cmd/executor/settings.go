@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -82,6 +83,21 @@ func parseSettings(environ []string) (settings, error) {
 	s.keys = pick(variables, agent.ProviderKeys())
 	s.searchKeys = pick(variables, agent.SearchKeys())
 	return s, nil
+}
+
+// secrets are the files that no run may get at, by the setting that names each.
+func (s settings) secrets() map[string]string {
+	files := map[string]string{
+		"SALLYPORT_EXTRA_CA":            s.ExtraCA,
+		"SALLYPORT_GITHUB_APP_KEY_FILE": s.GitHub.AppKeyFile,
+		"SALLYPORT_GITHUB_TOKEN_FILE":   s.GitHub.TokenFile,
+		"SALLYPORT_GITHUB_PROFILES":     s.GitHub.Profiles,
+	}
+	if s.Token == "" {
+		files["SALLYPORT_TOKEN_FILE"] = s.TokenFile
+	}
+	maps.DeleteFunc(files, func(_, path string) bool { return path == "" })
+	return files
 }
 
 // pick returns the variables of the given names that are set.

@@ -91,13 +91,17 @@ const (
 func (s *Service) context(c api.Config) (string, *api.Problem) {
 	var parts []string
 	if c.AgentContextDir != "" {
-		dir, problem := s.resolve("config.agentContextDir", c.AgentContextDir)
+		const field = "config.agentContextDir"
+		dir, problem := s.resolve(field, c.AgentContextDir)
+		if problem == nil {
+			problem = s.private(field, c.AgentContextDir, dir)
+		}
 		if problem != nil {
 			return "", problem
 		}
 		var err error
 		if parts, err = readContext(dir); err != nil {
-			return "", unacceptable("config.agentContextDir", "config.agentContextDir cannot be read: %v", err)
+			return "", unacceptable(field, field+" cannot be read: %v", err)
 		}
 	}
 	if strings.TrimSpace(c.AgentContext) != "" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -75,13 +76,27 @@ func wellFormed(field, path string) *api.Problem {
 	return nil
 }
 
-func (s *Service) underRoot(path string) bool {
+func (s *Service) underRoot(path string) bool { return s.RootOf(path) != "" }
+
+// RootOf returns the root that a resolved path is or lies under, "" for none.
+func (s *Service) RootOf(path string) string {
 	for _, r := range s.Roots {
 		if within(path, r) {
-			return true
+			return r
 		}
 	}
-	return false
+	return ""
+}
+
+// private refuses a directory that holds or lies in one of the executor's own, but
+// for those that may be.
+func (s *Service) private(field, path, dir string, but ...string) *api.Problem {
+	for _, p := range s.Private {
+		if Overlap(dir, p) && !slices.Contains(but, p) {
+			return unacceptable(field, "%s: %.256q holds or lies in something of the executor's own", field, path)
+		}
+	}
+	return nil
 }
 
 func (s *Service) outside(field, path string) *api.Problem {
@@ -105,10 +120,8 @@ func (s *Service) judgeWorkspace(p *Plan) *api.Problem {
 	if problem != nil {
 		return problem
 	}
-	for _, private := range s.Private {
-		if Overlap(dir, private) {
-			return unacceptable(field, "%s: %.256q holds or lies in a directory of the executor's own", field, cwd)
-		}
+	if problem := s.private(field, cwd, dir); problem != nil {
+		return problem
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -149,10 +162,8 @@ func (s *Service) judgeSessions(p *Plan) *api.Problem {
 	if p.Dir != "" && Overlap(resolved, p.Dir) {
 		return unacceptable(field, "%s: %.256q holds or lies in the workspace, where the agent can write", field, dir)
 	}
-	for _, private := range s.Private {
-		if private != s.Sessions && Overlap(resolved, private) {
-			return unacceptable(field, "%s: %.256q holds or lies in a directory of the executor's own", field, dir)
-		}
+	if problem := s.private(field, dir, resolved, s.Sessions); problem != nil {
+		return problem
 	}
 	p.SessionsDir = resolved
 	return nil

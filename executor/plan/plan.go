@@ -40,7 +40,8 @@ type Service struct {
 	// Roots are the directories under which a request's paths may lie; with none
 	// a request cannot name any path. See ResolveRoots.
 	Roots []string
-	// Private are directories of the executor's own that no workspace may touch.
+	// Private are directories and files of the executor's own that no path of a request
+	// may touch, without symbolic links.
 	Private []string
 	// Sessions is the default of sessionsDir.
 	Sessions string
