@@ -53,6 +53,9 @@ func (e *Executor) submit(req api.Request, key string) (*store.Entry, *api.Probl
 	if problem != nil {
 		return nil, problem
 	}
+	if problem := e.space(p); problem != nil {
+		return nil, problem
+	}
 	meta.ID, meta.Accepted = newID(arrived), arrived
 	meta.Request, meta.Agent, meta.Policy = e.withoutSecrets(req), p.Adapter.Name(), p.Policy
 	timings := unreached()
@@ -191,6 +194,22 @@ func (e *Executor) admit(p *plan.Plan, meta store.Meta, timings api.Timings) (*s
 		e.live(ctx, p, entry, timings)
 	})
 	return entry, nil
+}
+
+// space says why there is no space for a run on disk, or nil.
+func (e *Executor) space(p *plan.Plan) *api.Problem {
+	for _, dir := range []string{e.cfg.State, e.runner.Workspaces, p.Dir} {
+		if dir == "" {
+			continue
+		}
+		// Whatever else is wrong with a directory is found further on.
+		if failure := e.cfg.Limits.Room(dir); failure != nil && failure.Code == api.CodeDisk {
+			short := unavailable(failure.Code, failure.Message)
+			short.Details = failure.Details
+			return short
+		}
+	}
+	return nil
 }
 
 // room says why there is no place for a run, or nil. The caller holds the mutex.

@@ -147,6 +147,9 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeTokens(keeper), lock.Close())
 	}
+	cleaner := newCleaner(runner.Workspaces, cfg.Log)
+	cleaner.first()
+	runner.Leftover = cleaner.add
 	runner.GitHub = cfg.gitHub(keeper)
 	e := &Executor{
 		cfg:    cfg,
@@ -171,6 +174,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	e.tasks.Go(e.proof.first)
 	e.tasks.Go(e.sweepNowAndThen)
+	e.tasks.Go(func() { cleaner.run(e.background) })
 	if keeper != nil {
 		e.tasks.Go(func() { keeper.Run(e.background) })
 	}
@@ -202,8 +206,8 @@ func (c *Config) check() error {
 		return errors.New("runs need a user id")
 	case c.MaxRuns <= 0 || c.Queue < 0:
 		return fmt.Errorf("%d runs at once and %d waiting make no sense", c.MaxRuns, c.Queue)
-	case c.Limits.OutputBytes <= 0 || c.Limits.WorkspaceBytes <= 0 || c.Limits.WorkspaceFiles <= 0:
-		return errors.New("limits of output and workspace are required")
+	case c.Limits.OutputBytes <= 0 || c.Limits.WorkspaceBytes <= 0 || c.Limits.WorkspaceFiles <= 0 || c.Limits.DiskFloor <= 0:
+		return errors.New("limits of output, workspace and disk are required")
 	case (c.GitHub == nil) != (c.Service.GitHub == nil):
 		return errors.New("access to GitHub takes both GitHub and Service.GitHub")
 	case c.GitHub != nil && (c.GitHub.Issuer == nil || c.GitHub.APIURL == "" || c.GitHub.Source == ""):

@@ -124,6 +124,7 @@ func (h *harness) defaults() executor.Config {
 			OutputBytes:    1 << 20,
 			WorkspaceBytes: 64 << 20,
 			WorkspaceFiles: 10000,
+			DiskFloor:      1,
 			Artifacts:      store.ArtifactLimits{Bytes: 1 << 20, Files: 10},
 		},
 		Keep:    100,

@@ -39,7 +39,7 @@ func lockState(state string) (*os.File, error) {
 }
 
 // prepare makes the state directory ready: whatever was started by an earlier
-// executor is ended first, then its workspaces, which nobody uses any more, go.
+// executor is ended first, so that nobody uses its workspaces any more.
 //
 // It returns the final receipts of Boot.
 func (c *Config) prepare() (map[string]firewall.Receipt, error) {
@@ -50,12 +50,11 @@ func (c *Config) prepare() (map[string]firewall.Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	workspaces := filepath.Join(c.State, workspacesDir)
-	err = os.RemoveAll(workspaces)
-	for _, dir := range []string{workspaces, filepath.Join(c.State, sessionsDir)} {
-		err = errors.Join(err, os.MkdirAll(dir, 0o700))
+	for _, name := range []string{workspacesDir, sessionsDir} {
+		err = errors.Join(err, os.MkdirAll(filepath.Join(c.State, name), 0o700))
 	}
-	return receipts, err
+	// Nobody but the executor enters it, even if it is a mount that others made.
+	return receipts, errors.Join(err, os.Chmod(filepath.Join(c.State, workspacesDir), 0o700))
 }
 
 // bootTimeout bounds Config.Boot.

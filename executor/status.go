@@ -55,7 +55,7 @@ func (e *Executor) getReadiness(w http.ResponseWriter, r *http.Request) {
 }
 
 // able says why the executor could not take a run by itself, or nil: it is being
-// shut down, or cannot write to its state directory.
+// shut down, cannot write to its state directory, or is short of space there.
 func (e *Executor) able() error {
 	e.mu.Lock()
 	draining := e.draining
@@ -70,6 +70,11 @@ func (e *Executor) able() error {
 	_, err = f.WriteString("ready")
 	if err = errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
 		return fmt.Errorf("the state directory cannot be written: %w", err)
+	}
+	for _, dir := range []string{e.cfg.State, e.runner.Workspaces} {
+		if failure := e.cfg.Limits.Room(dir); failure != nil {
+			return errors.New(failure.Message)
+		}
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.State != "/var/lib/sallyport" || s.Listen != "127.0.0.1:7280" || s.TokenFile != "/var/lib/sallyport/token" || s.Memory != 2<<30 ||
-		s.OutputBytes != 64<<20 || s.WorkspaceBytes != 10<<30 || s.Timeout != 30*time.Minute || s.MaxTimeout != 6*time.Hour ||
+		s.OutputBytes != 64<<20 || s.WorkspaceBytes != 10<<30 || s.DiskFloor != 2<<30 || s.Timeout != 30*time.Minute || s.MaxTimeout != 6*time.Hour ||
 		s.CellPool != netip.MustParsePrefix("198.18.0.0/16") || s.AgentUID != 10001 || len(s.Roots) != 0 || len(s.keys) != 0 {
 		t.Errorf("defaults = %+v", s)
 	}

@@ -161,6 +161,7 @@ func configure(s settings, engine *docker.Engine, cells *docker.Cells, log *slog
 			OutputBytes:    int64(s.OutputBytes),
 			WorkspaceBytes: int64(s.WorkspaceBytes),
 			WorkspaceFiles: workspaceFiles,
+			DiskFloor:      int64(s.DiskFloor),
 			Artifacts:      store.ArtifactLimits{Bytes: artifactBytes, Files: artifactFiles},
 		},
 		Keep:    s.Keep,

@@ -53,6 +53,8 @@ type settings struct {
 	CPUs           float64       `env:"CPUS" envDefault:"2"`
 	OutputBytes    size          `env:"OUTPUT_BYTES" envDefault:"64MiB"`
 	WorkspaceBytes size          `env:"WORKSPACE_BYTES" envDefault:"10GiB"`
+	// DiskFloor is what the file systems of state and workspaces must have left.
+	DiskFloor size `env:"DISK_FLOOR" envDefault:"2GiB"`
 
 	// Keep is how many finished executions are kept, KeepFor how long.
 	Keep    int           `env:"KEEP" envDefault:"1000"`

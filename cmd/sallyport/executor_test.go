@@ -69,7 +69,7 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 		MaxRuns:   4,
 		Queue:     16,
 		Limits: runner.Limits{
-			OutputBytes: 1 << 20, WorkspaceBytes: 64 << 20, WorkspaceFiles: 10000,
+			OutputBytes: 1 << 20, WorkspaceBytes: 64 << 20, WorkspaceFiles: 10000, DiskFloor: 1,
 			Artifacts: store.ArtifactLimits{Bytes: 1 << 20, Files: 10},
 		},
 		Keep:    100,

@@ -39,6 +39,11 @@ type Runner struct {
 	// none. Nobody but the executor may enter it.
 	Workspaces string
 	Limits     Limits
+	// Leftover is told of a workspace that could not be removed, at least not in
+	// time. If nil, it stays.
+	Leftover func(dir string)
+
+	pressure pressure
 }
 
 // Limits bound what a run may leave on the executor's side.
@@ -50,7 +55,10 @@ type Limits struct {
 	// workspace.
 	WorkspaceBytes int64
 	WorkspaceFiles int64
-	Artifacts      store.ArtifactLimits
+	// DiskFloor is how many bytes the file system of a workspace must have left:
+	// with less no run starts, and runs that write there are ended.
+	DiskFloor int64
+	Artifacts store.ArtifactLimits
 }
 
 // The bounds in time of a run's steps.
@@ -118,6 +126,11 @@ func (x *execution) perform(ctx context.Context) *api.Error {
 		return x.cause(ctx, startFailed("make the workspace", err))
 	}
 	defer x.removeWorkspace()
+	disk, failure := x.openDisk(ctx, dir)
+	if failure != nil {
+		return x.cause(ctx, failure)
+	}
+	defer disk.close()
 
 	if x.plan.GitHub != nil {
 		x.stage("token")
@@ -146,7 +159,7 @@ func (x *execution) perform(ctx context.Context) *api.Error {
 		x.removeSandbox(sandbox, lease)
 	}()
 	x.timings.Start = x.since()
-	return x.work(ctx, sandbox, dir)
+	return x.work(ctx, sandbox, disk)
 }
 
 // since is the time since the run was accepted, in ms.

@@ -12,7 +12,7 @@ import (
 )
 
 // work runs the job in a sandbox that has been started, and judges it.
-func (x *execution) work(ctx context.Context, sandbox backend.Sandbox, dir string) *api.Error {
+func (x *execution) work(ctx context.Context, sandbox backend.Sandbox, disk *disk) *api.Error {
 	session, failure := x.ready(ctx, sandbox)
 	if failure != nil {
 		return failure
@@ -21,11 +21,14 @@ func (x *execution) work(ctx context.Context, sandbox backend.Sandbox, dir strin
 	x.timings.Ready = x.since()
 	x.stage("ready")
 
+	if failure := disk.await(); failure != nil {
+		return failure
+	}
 	wctx, unwatch := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		x.watchWorkspace(wctx, dir)
+		disk.watch(wctx)
 	}()
 	defer func() { unwatch(); <-watched }()
 

@@ -3,13 +3,11 @@ package run
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
-	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/tree"
 )
 
 // workspace returns the host's directory for the run: the caller's, or a new and
@@ -29,84 +27,54 @@ func (x *execution) workspace() (string, error) {
 	return dir, nil
 }
 
-// removeWorkspace removes a workspace of the run's own, following no links.
+// removeWorkspace removes a workspace of the run's own, following no links. What
+// takes too long, or fails, is somebody else's to go on with.
 func (x *execution) removeWorkspace() {
 	if x.plan.Dir != "" {
 		return
 	}
-	if err := os.RemoveAll(filepath.Join(x.Workspaces, x.id)); err != nil {
-		x.log.Error("the workspace could not be removed", "error", err)
+	dir := filepath.Join(x.Workspaces, x.id)
+	ctx, cancel := context.WithTimeout(context.Background(), teardownTimeout)
+	defer cancel()
+	if err := tree.Remove(ctx, dir); err != nil {
+		x.log.Warn("the workspace could not be removed yet", "error", err)
+		if x.Leftover != nil {
+			x.Leftover(dir)
+		}
 	}
 }
 
-// watchPause is the least time between two looks at a workspace; after a look
-// that took long it is ten times as long as that.
-const watchPause = 2 * time.Second
+// inodeFloor is how many inodes a file system must have left, or a twentieth of all
+// that it has if that is less.
+const inodeFloor = 100_000
 
-// watchWorkspace ends the run when its workspace has grown by more than the
-// limit. The look is a sample: what a run writes and removes in between is
-// bounded by the file system alone.
-func (x *execution) watchWorkspace(ctx context.Context, dir string) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		x.fail(startFailed("watch the workspace", err))
-		return
-	}
-	defer root.Close()
-	var before extent
-	if x.plan.Dir != "" {
-		before = measure(ctx, root, extent{1 << 62, 1 << 62})
-	}
-	limit := extent{before.bytes + x.Limits.WorkspaceBytes, before.files + x.Limits.WorkspaceFiles}
-	pause := watchPause
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-		began := time.Now()
-		if now := measure(ctx, root, limit); now.exceeds(limit) {
-			x.fail(diskExceeded(x.Limits))
-			return
-		}
-		pause = max(watchPause, 10*time.Since(began))
-	}
+// short reports whether a file system has less left than one part in parts of what
+// it must have.
+func (l Limits) short(s tree.Space, parts int64) bool {
+	return s.Bytes < l.DiskFloor/parts || s.Inodes < min(inodeFloor, s.AllInodes/20)/parts
 }
 
-func diskExceeded(l Limits) *api.Error {
+// Room says why no run can start that writes below dir, or nil: the file system has
+// less left than it must have.
+func (l Limits) Room(dir string) *api.Error {
+	space, err := tree.SpaceAt(dir)
+	switch {
+	case err != nil:
+		return startFailed("look for space", err)
+	case l.short(space, 1):
+		return l.floorError(space, "no run is started")
+	}
+	return nil
+}
+
+// floorError tells of a file system that is short of space. Nothing is wrong with
+// the request, so that it can be made again.
+func (l Limits) floorError(s tree.Space, consequence string) *api.Error {
 	return &api.Error{
-		Code:    api.CodeDisk,
-		Message: fmt.Sprintf("the run added more than %d bytes or %d files to its workspace", l.WorkspaceBytes, l.WorkspaceFiles),
-		Details: map[string]any{"limitBytes": l.WorkspaceBytes, "limitFiles": l.WorkspaceFiles},
+		Code: api.CodeDisk,
+		Message: fmt.Sprintf("the disk has %d MiB and %d files left, less than it must have (%d MiB, and %d files or a twentieth): %s",
+			s.Bytes>>20, s.Inodes, l.DiskFloor>>20, inodeFloor, consequence),
+		Retryable: true,
+		Details:   map[string]any{"freeBytes": s.Bytes, "freeFiles": s.Inodes, "floorBytes": l.DiskFloor},
 	}
-}
-
-// An extent is how much a directory holds: bytes on disk and entries.
-type extent struct{ bytes, files int64 }
-
-func (e extent) exceeds(limit extent) bool { return e.bytes > limit.bytes || e.files > limit.files }
-
-// measure adds up what root holds and stops once that exceeds the limit. What
-// vanishes meanwhile does not count, and nothing outside root is looked at.
-func measure(ctx context.Context, root *os.Root, limit extent) extent {
-	var sum extent
-	fs.WalkDir(root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
-		if ctx.Err() != nil || sum.exceeds(limit) {
-			return fs.SkipAll
-		}
-		if err != nil {
-			return nil // gone, or not readable: its parent was counted
-		}
-		info, err := d.Info()
-		if err != nil {
-			return nil
-		}
-		sum.files++
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			sum.bytes += st.Blocks * 512
-		}
-		return nil
-	})
-	return sum
 }

@@ -1,0 +1,202 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"sallyport/executor/api"
+	"sallyport/executor/tree"
+)
+
+const (
+	// spacePause is the time between two questions for the space that is left.
+	spacePause = time.Second
+	// watchPause is the least time between two looks at a workspace; after a look
+	// that took long it is ten times as long as that.
+	watchPause = 2 * time.Second
+	// lookTimeout bounds a look, four times what the look at the caller's directory
+	// took where that is longer, and hurriedLook one for want of space.
+	lookTimeout = time.Minute
+	hurriedLook = 2 * time.Second
+	// maxMoved is how many looks in a row may come to nothing because directories
+	// were moved during them.
+	maxMoved = 5
+)
+
+// A disk is what a run takes of the file system that its workspace is on.
+type disk struct {
+	x      *execution
+	dir    *tree.Dir
+	device uint64
+	cancel context.CancelFunc
+
+	known    chan struct{} // closed once the following is known
+	limit    tree.Size     // of the whole workspace
+	before   tree.Size     // what the caller brought
+	patience time.Duration // for one look
+	failure  *api.Error    // why the workspace cannot be used
+
+	// The rest belongs to watch.
+	size   tree.Size     // at the last look
+	space  tree.Space    // just before that
+	looked time.Time     // when that was over
+	took   time.Duration // how long it took
+	moved  int           // looks in a row that came to nothing
+}
+
+// openDisk begins to look at what the workspace holds before the job. close must
+// follow.
+func (x *execution) openDisk(ctx context.Context, dir string) (*disk, *api.Error) {
+	for _, path := range []string{x.Workspaces, dir} {
+		if failure := x.Limits.Room(path); failure != nil {
+			return nil, failure
+		}
+	}
+	opened, err := tree.Open(dir)
+	if err != nil {
+		return nil, startFailed("watch the workspace", err)
+	}
+	d := &disk{x: x, dir: opened, known: make(chan struct{}), patience: lookTimeout}
+	if d.device, err = opened.Device(); err != nil {
+		opened.Close()
+		return nil, startFailed("watch the workspace", err)
+	}
+	ctx, d.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(d.known)
+		d.failure = d.begin(ctx)
+	}()
+	return d, nil
+}
+
+// begin measures the caller's workspace; that of a run without one is empty.
+func (d *disk) begin(ctx context.Context) *api.Error {
+	if d.x.plan.Dir != "" {
+		began := time.Now()
+		var err error
+		d.before, err = d.dir.Measure(ctx, tree.Size{Bytes: math.MaxInt64, Entries: math.MaxInt64})
+		switch {
+		case errors.Is(err, tree.ErrDeep):
+			return tooDeep()
+		case err != nil:
+			return d.x.cause(ctx, startFailed("look at the workspace", err))
+		}
+		d.patience = max(lookTimeout, 4*time.Since(began))
+	}
+	d.size = d.before
+	d.limit = d.before.Plus(tree.Size{Bytes: d.x.Limits.WorkspaceBytes, Entries: d.x.Limits.WorkspaceFiles})
+	return nil
+}
+
+// await waits until it is known what the caller brought: from then on, whatever
+// comes is the run's.
+func (d *disk) await() *api.Error {
+	<-d.known
+	return d.failure
+}
+
+func (d *disk) close() {
+	d.cancel()
+	<-d.known
+	d.dir.Close()
+}
+
+// watch ends the run when its workspace has grown by more than the limit, or when
+// its file system runs short and the run is the one to make room. A look is a
+// sample, and does not see files that have lost their names; the space that is left
+// counts all.
+func (d *disk) watch(ctx context.Context) {
+	d.x.pressure.join(d)
+	defer d.x.pressure.leave(d)
+	var err error
+	if d.space, err = d.dir.Space(); err != nil {
+		d.x.log.Error("the workspace's space is not known", "error", err)
+	}
+	d.looked = time.Now()
+	for wake(ctx, spacePause) {
+		space, err := d.dir.Space()
+		if err != nil {
+			continue // looks go on
+		}
+		short := d.x.Limits.short(space, 1)
+		if !short && !d.due() && !d.filling(space) {
+			continue
+		}
+		if failure := d.look(ctx, space, short); failure != nil {
+			d.x.fail(failure)
+			return
+		}
+		if short {
+			d.x.pressure.relieve(d, space)
+		}
+	}
+}
+
+// due reports whether it is time for a look.
+func (d *disk) due() bool {
+	return d.moved > 0 || time.Since(d.looked) >= max(watchPause, 10*d.took)
+}
+
+// filling reports whether as much was written to the file system since the last look
+// as the run may still write, by whomever.
+func (d *disk) filling(s tree.Space) bool {
+	left := d.limit.Minus(d.size)
+	return time.Since(d.looked) >= d.took && (d.space.Bytes-s.Bytes >= left.Bytes || d.space.Inodes-s.Inodes >= left.Entries)
+}
+
+// look measures the workspace and says what is wrong with it, if anything.
+func (d *disk) look(ctx context.Context, space tree.Space, short bool) *api.Error {
+	patience := d.patience
+	if short {
+		patience = hurriedLook
+	}
+	lctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	began := time.Now()
+	size, err := d.dir.Measure(lctx, d.limit)
+	d.looked = time.Now()
+	d.took = d.looked.Sub(began)
+	switch {
+	case size.Exceeds(d.limit):
+		return diskExceeded(d.x.Limits)
+	case errors.Is(err, tree.ErrDeep):
+		return tooDeep()
+	case errors.Is(err, tree.ErrMoved):
+		if d.moved++; d.moved == maxMoved {
+			return unseen("directories are moved in it all the time")
+		}
+		return nil
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded) && !short:
+		return unseen(fmt.Sprintf("that takes longer than %v", patience))
+	case err != nil && !short:
+		d.x.log.Warn("the workspace could not be looked at", "error", err)
+		return nil
+	}
+	d.size, d.space, d.moved = size, space, 0
+	return nil
+}
+
+func diskExceeded(l Limits) *api.Error {
+	return &api.Error{
+		Code:    api.CodeDisk,
+		Message: fmt.Sprintf("the run added more than %d bytes or %d files to its workspace", l.WorkspaceBytes, l.WorkspaceFiles),
+		Details: map[string]any{"limitBytes": l.WorkspaceBytes, "limitFiles": l.WorkspaceFiles},
+	}
+}
+
+func tooDeep() *api.Error {
+	return &api.Error{
+		Code:    api.CodeDisk,
+		Message: fmt.Sprintf("the workspace has directories that are nested more than %d deep", tree.MaxDepth),
+		Details: map[string]any{"limitDepth": tree.MaxDepth},
+	}
+}
+
+func unseen(why string) *api.Error {
+	return &api.Error{Code: api.CodeDisk, Message: "the workspace could not be looked at: " + why}
+}
