@@ -25,6 +25,7 @@ const (
 	stackPort = "7291"
 	lan       = "172.31.251" // private, admitted by the allowlist
 	wan       = "11.22.34"   // looks public
+	watched   = "172.31.247" // for metrics
 	model     = "anthropic/claude-sonnet-4-6"
 )
 
@@ -32,6 +33,7 @@ const (
 // what a developer has set for another stack, keys among it.
 const asDemo = `. scripts/demo-env.sh
 export SALLYPORT_MAX_RUNS=20 SALLYPORT_OUTPUT_BYTES=8MiB SALLYPORT_WORKSPACE_BYTES=64MiB
+export SALLYPORT_COMPOSE_FILES="$SALLYPORT_COMPOSE_FILES compose/observe.yaml" SALLYPORT_METRICS_NET=` + watched + `
 `
 
 // st is the one stack that all tests of this package share.
@@ -59,6 +61,7 @@ func withStack(m *testing.M) (code int, err error) {
 	}
 	if out, err := st.script("scripts/up"); err != nil {
 		_, _ = st.script("scripts/down", stackName)
+		_ = exec.Command("docker", "volume", "rm", "-f", stackName+"_decisions").Run()
 		return 1, fmt.Errorf("start the stack: %w\n%s", err, out)
 	}
 	if err := st.connect(nil); err != nil {
@@ -70,6 +73,10 @@ func withStack(m *testing.M) (code int, err error) {
 	}
 	if out, err := st.script("scripts/down", stackName); err != nil {
 		return 1, fmt.Errorf("take the stack down: %w\n%s", err, out)
+	}
+	// It outlives the stack, for an operator's sake.
+	if out, err := exec.Command("docker", "volume", "rm", stackName+"_decisions").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("remove the volume of decisions: %w\n%s", err, out)
 	}
 	if left := st.leftovers(); left != "" {
 		return 1, fmt.Errorf("left on the engine after the stack went down:\n%s", left)
