@@ -147,7 +147,7 @@ func (h *httpConn) reach(ctx context.Context, f *flow) *refusal {
 		return r
 	}
 	h.v.track(f.up)
-	h.up = newUpstream(f)
+	h.up = newUpstream(h.v.Server, f)
 	return nil
 }
 
@@ -163,6 +163,7 @@ func (h *httpConn) hangUp() {
 // about; again asks for a repetition over a fresh connection.
 func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, again bool) {
 	up, before := h.up, h.up.received
+	defer up.freeHead()
 	if req.expect && req.framed {
 		if _, err := io.WriteString(h.client, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
 			return false, nil, false

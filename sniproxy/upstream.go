@@ -2,6 +2,7 @@ package sniproxy
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -13,9 +14,14 @@ import (
 
 // The caps on what an upstream may put before a response.
 const (
-	maxResponseHead  = 256 << 10
-	maxInformational = 8
+	maxResponseHead   = 256 << 10
+	maxResponseFields = 256 // as parsed, each takes many times its bytes
+	maxInformational  = 8
 )
+
+// headCost is how often what a response head holds is in memory: as it was read,
+// and written anew.
+const headCost = 3
 
 // An upstream is the connection to the host of a request, kept for as long as
 // requests to the same host follow.
@@ -27,36 +33,71 @@ type upstream struct {
 	meter  *firewall.ConnMeter
 	br     *bufio.Reader
 
-	room           int64 // bytes that may still come, while limited
-	limited        bool
+	server   *Server // has an account of heads
+	limited  bool    // a head is being read
+	head     int     // bytes of it
+	lines    int     // of it
+	reserved int     // bytes of the account, until freeHead
+
 	sent, received int64
 }
 
-func newUpstream(f *flow) *upstream {
-	u := &upstream{name: f.name, policy: f.policy, addr: f.upstream, conn: f.up, meter: f.meter}
+func newUpstream(s *Server, f *flow) *upstream {
+	u := &upstream{server: s, name: f.name, policy: f.policy, addr: f.upstream, conn: f.up, meter: f.meter}
 	u.br = bufio.NewReader(u)
 	return u
 }
 
-var errHeadTooLong = fmt.Errorf("a response head of over %d bytes", maxResponseHead)
+// Why a response head is not read to its end.
+var (
+	errHeadTooLong = fmt.Errorf("a response head of over %d bytes", maxResponseHead)
+	errHeadFields  = fmt.Errorf("a response head of over %d fields", maxResponseFields)
+	errHeadsHeld   = errors.New("too many long response heads at once")
+)
 
 // Read counts, and bounds what net/http would read without a bound. What is over
 // budget is not given out.
 func (u *upstream) Read(p []byte) (int, error) {
-	if u.limited && u.room <= 0 {
-		return 0, errHeadTooLong
-	}
-	if u.limited && int64(len(p)) > u.room {
-		p = p[:u.room]
+	if u.limited {
+		switch {
+		case u.head >= maxResponseHead:
+			return 0, errHeadTooLong
+		case u.lines > maxResponseFields+1: // of the status, too
+			return 0, errHeadFields
+		}
+		p = p[:min(len(p), maxResponseHead-u.head)]
 	}
 	n, err := u.conn.Read(p)
-	u.room -= int64(n)
 	u.received += int64(n)
 	if !u.meter.Took(false, n) {
 		reset(u.conn)
 		return 0, errBudget
 	}
+	if u.limited && !u.reserve(p[:n]) {
+		return 0, errHeadsHeld
+	}
 	return n, err
+}
+
+// reserve takes memory of the cell's for a piece of a head, but for the first.
+func (u *upstream) reserve(piece []byte) bool {
+	u.lines += bytes.Count(piece, []byte("\n"))
+	u.head += len(piece)
+	more := headCost*(u.head-headBytes) - u.reserved
+	if more <= 0 {
+		return true
+	}
+	if !u.server.reserve(more) {
+		return false
+	}
+	u.reserved += more
+	return true
+}
+
+// freeHead gives back what the heads of an exchange have taken.
+func (u *upstream) freeHead() {
+	u.server.release(u.reserved)
+	u.reserved = 0
 }
 
 // Write counts. What is over budget is not sent, and ends the connection: the
@@ -75,12 +116,14 @@ func (u *upstream) Write(p []byte) (int, error) {
 // interim, but for 100: the gate answers expectations itself.
 func (u *upstream) response(method string, interim func(*http.Response) error) (*http.Response, error) {
 	for range maxInformational {
-		u.limited, u.room = true, maxResponseHead
+		u.limited, u.head, u.lines = true, 0, 0
 		resp, err := http.ReadResponse(u.br, &http.Request{Method: method})
 		u.limited = false
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("reading the upstream's response: %w", err)
+		case fields(resp) > maxResponseFields:
+			return nil, errHeadFields
 		case resp.StatusCode == http.StatusSwitchingProtocols:
 			return nil, errors.New("the upstream changed the protocol")
 		case resp.StatusCode >= 200:
@@ -93,4 +136,12 @@ func (u *upstream) response(method string, interim func(*http.Response) error) (
 		}
 	}
 	return nil, errors.New("too many interim responses")
+}
+
+// fields counts those of a head.
+func fields(resp *http.Response) (n int) {
+	for _, values := range resp.Header {
+		n += len(values)
+	}
+	return n
 }
