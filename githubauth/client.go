@@ -22,6 +22,9 @@ type call struct {
 	method, path string
 	body         any
 	token        string // where the client has no credential of its own
+	// lost gets what came of an answer that had no end, before the call is made
+	// again. If nil, there is nothing in such an answer that matters.
+	lost func(part []byte)
 }
 
 // An answer is what GitHub said to a call that it took.
@@ -31,11 +34,16 @@ type answer struct {
 }
 
 // do makes a call, again where that may help, until ctx ends. The error is an
-// *Error, beside which may be a part of the answer.
+// *Error, beside which may be a part of the last answer.
 func do(ctx context.Context, to *endpoint, c call) (answer, error) {
 	var last *Error
+	var part []byte
 	once := func() (answer, error) {
+		if len(part) > 0 && c.lost != nil {
+			c.lost(part)
+		}
 		a, err := attempt(ctx, to, c)
+		part = a.body
 		if err == nil {
 			return a, nil
 		}

@@ -19,8 +19,9 @@ type request struct {
 }
 
 // Mint has GitHub make a token for g, and returns it if it can do what g says and
-// no more. It takes 30 s at most. The error is an *Error; no token is left behind
-// then, except where GitHub's answer was lost on its way.
+// no more. It takes 30 s at most, and 10 s more where a token is to be revoked. The
+// error is an *Error; no token is left behind then, except where GitHub's answer was
+// lost on its way.
 func (a *App) Mint(ctx context.Context, g Grant) (Token, error) {
 	op := "mint a GitHub token for " + clean(g.Owner)
 	if err := g.check(); err != nil {
@@ -51,7 +52,8 @@ func (a *App) requestToken(ctx context.Context, op string, g Grant) (installatio
 	}
 	ask := func() (answer, error) {
 		return a.do(ctx, call{op: op, method: http.MethodPost, path: fmt.Sprintf("app/installations/%d/access_tokens", in.ID),
-			body: request{Repositories: g.Repositories, Permissions: g.Profile.Permissions}})
+			body: request{Repositories: g.Repositories, Permissions: g.Profile.Permissions},
+			lost: func(part []byte) { a.discard(ctx, salvage(part)) }})
 	}
 	got, err := ask()
 	if status(err) == http.StatusNotFound { // installed anew, or suspended

@@ -1,0 +1,128 @@
+package githubauth_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/githubauth"
+)
+
+// TestCutAnswer: a token whose answer was cut behind it is revoked.
+func TestCutAnswer(t *testing.T) {
+	for name, cut := range map[string]func(http.ResponseWriter, []byte){
+		"short of its length": func(w http.ResponseWriter, body []byte) {
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			w.Write(body[:len(body)/2])
+		},
+		"well-framed, but half": func(w http.ResponseWriter, body []byte) { w.Write(body[:len(body)/2]) },
+	} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			const value = "ghs_" + testMark + "cut0123456789012345678901234567"
+			fault(mintKey, 0, func(w http.ResponseWriter, _ *http.Request) {
+				b.github.mu.Lock()
+				b.github.tokens[value] = true
+				b.github.mu.Unlock()
+				cut(w, []byte(`{"token": "`+value+`", "expires_at": "2000-01-01T01:00:00Z", "permissions": {"contents": "read", "metadata": "read"}, "repository_selection": "selected"}`))
+			})(b.github, nil)
+			token, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
+			failure(t, err, githubauth.ReasonMalformed)
+			if token.Value() != "" || len(b.github.alive()) > 0 {
+				t.Errorf("%s: got %q; alive are %q", name, token.Value(), b.github.alive())
+			}
+			noSecrets(t, b, err)
+		})
+	}
+}
+
+// TestGoneInTheMiddle: a token whose caller went while it came is revoked.
+func TestGoneInTheMiddle(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		const value = "ghs_" + testMark + "gone012345678901234567890123456"
+		ctx, cancel := context.WithCancel(t.Context())
+		fault(mintKey, 0, func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			b.github.mu.Lock()
+			b.github.tokens[value] = true
+			b.github.mu.Unlock()
+			io.WriteString(w, `{"token": "`+value+`", `)
+			w.(http.Flusher).Flush()
+			time.AfterFunc(time.Second, cancel)
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // or the answer would have an end
+		})(b.github, nil)
+		_, err := b.app.Mint(ctx, grant(t, "read", "Acme", "shop"))
+		failure(t, err, githubauth.ReasonCancelled)
+		if alive := b.github.alive(); len(alive) > 0 {
+			t.Errorf("alive are %q", alive)
+		}
+		noSecrets(t, b, err)
+	})
+}
+
+// TestStalledAnswer: a token whose answer stops behind it is revoked before there
+// is another one, and only the other one is left.
+func TestStalledAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		const value = "ghs_" + testMark + "stalled0123456789012345678901234"
+		goodAtTheNext := false
+		b.github.wrong = func(w http.ResponseWriter, r *http.Request, n int) bool {
+			if key := r.Method + " " + r.URL.Path[1:]; key != mintKey {
+				return false
+			}
+			b.github.mu.Lock()
+			if n > 1 {
+				goodAtTheNext = b.github.tokens[value]
+				b.github.mu.Unlock()
+				return false
+			}
+			b.github.tokens[value] = true
+			b.github.mu.Unlock()
+			io.WriteString(w, `{"token": "`+value+`", `)
+			w.(http.Flusher).Flush()
+			hang(w, r)
+			panic(http.ErrAbortHandler) // or the answer would have an end
+		}
+		token, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
+		if err != nil || token.Value() == "" || token.Value() == value {
+			t.Fatalf("%v, %v", token, err)
+		}
+		if alive := b.github.alive(); len(alive) != 1 || alive[0] != token.Value() || goodAtTheNext {
+			t.Errorf("alive are %q, the lost one when the next was asked for: %t", alive, goodAtTheNext)
+		}
+		noSecrets(t, b, err)
+	})
+}
+
+// TestStalledAnswers: where none has an end, none of their tokens is left.
+func TestStalledAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		fault(mintKey, 0, func(w http.ResponseWriter, r *http.Request) {
+			b.github.mu.Lock()
+			value := "ghs_" + testMark + strings.Repeat("0", 30) + strconv.Itoa(len(b.github.tokens))
+			b.github.tokens[value] = true
+			b.github.mu.Unlock()
+			io.WriteString(w, `{"token": "`+value+`", `)
+			w.(http.Flusher).Flush()
+			hang(w, r)
+			panic(http.ErrAbortHandler)
+		})(b.github, nil)
+		start := time.Now()
+		_, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
+		failure(t, err, githubauth.ReasonTimeout)
+		if took := time.Since(start); took > 30*time.Second {
+			t.Errorf("took %v", took)
+		}
+		b.github.mu.Lock()
+		minted := len(b.github.tokens)
+		b.github.mu.Unlock()
+		if alive := b.github.alive(); len(alive) > 0 || minted < 2 {
+			t.Errorf("of %d tokens, alive are %q", minted, alive)
+		}
+		noSecrets(t, b, err)
+	})
+}
