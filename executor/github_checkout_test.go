@@ -1,0 +1,83 @@
+package executor_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sallyport/executor/api"
+)
+
+// TestGitHubCheckoutIsBestEffort: without a way to the repository the run goes on
+// with an empty workspace, and says why.
+func TestGitHubCheckoutIsBestEffort(t *testing.T) {
+	g := startGitHub(t)
+	h := start(t, g.access(false))
+	id := h.begin(with(command("ls -A | wc -l", `"timeoutMs":60000`), `{"owner":"acme","repo":"app","profile":"read","prePopulateBranch":"feature","baseBranch":"main"}`))
+	res := h.finish(id)
+	if !res.Success || res.Output != "0\n" || res.Github.Checkout != api.CheckoutFailed {
+		t.Fatalf("%+v, receipt %+v, %v", res, res.Github, res.Error)
+	}
+	var stages []string
+	warned := false
+	for _, ev := range h.events(id, "") {
+		if ev.Type == api.EventStage {
+			stages = append(stages, ev.Stage)
+		}
+		warned = warned || ev.Type == api.EventWarning && strings.Contains(ev.Text, "the workspace could not be filled")
+	}
+	if want := []string{"queue", "token", "cell", "start", "ready", "checkout", "running", "teardown"}; !slices.Equal(stages, want) || !warned {
+		t.Errorf("stages %v, warned %v", stages, warned)
+	}
+	spec := h.backend.jobs[0]
+	if !slices.Equal(spec.Argv, []string{"/sallyport/entrypoint", "checkout"}) || slices.ContainsFunc(spec.Env, func(e string) bool { return strings.Contains(e, secretKey) }) {
+		t.Errorf("the checkout's job: %q, or it has a provider's key", spec.Argv)
+	}
+}
+
+// TestGitHubCheckoutHangs: a sandbox that does not react any more while its workspace
+// is filled does not keep its run from ending.
+//
+// probe: X25
+// oracle: the result, and the state of the token at GitHub
+func TestGitHubCheckoutHangs(t *testing.T) {
+	const access = `{"owner":"acme","repo":"app","profile":"read","prePopulateBranch":"main"}`
+	g := startGitHub(t)
+	for _, tt := range []struct {
+		name, timeout string
+		cancel        bool
+		want          api.Code
+	}{
+		{"cancelled", "600000", true, api.CodeCancelled},
+		{"late", "3000", false, api.CodeTimeout},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := start(t, g.access(false))
+			h.backend.set(func(b *processBackend) { b.git = []string{"sleep", "30"} })
+			id := h.begin(with(command("true", `"timeoutMs":`+tt.timeout), access))
+			h.await(id, func(ev api.Event) bool { return ev.Stage == "checkout" })
+			var pid int
+			h.backend.set(func(b *processBackend) { pid = b.last.cmd.Process.Pid })
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			if tt.cancel {
+				h.do(http.MethodDelete, "/v1/executions/"+id, "")
+			}
+			for deadline := time.Now().Add(40 * time.Second); get[api.Execution](h, "/v1/executions/"+id).State != api.StateFinished; time.Sleep(50 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					syscall.Kill(pid, syscall.SIGKILL)
+					t.Fatal("the run does not end")
+				}
+			}
+			wantCode(t, h.finish(id), tt.want)
+			if states := g.states(); slices.Contains(states, "live") {
+				t.Errorf("tokens are %v", states)
+			}
+			h.wantClean()
+		})
+	}
+}
