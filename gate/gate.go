@@ -220,7 +220,7 @@ func (s *server) health() control.Health {
 		status = control.StatusDenying
 		warnings = slices.Insert(warnings, 0, "decisions cannot be written to "+where+": everything is denied until they can")
 	}
-	if s.Sink != nil && !s.Sink.Ready() { // which tries again, be there no traffic
+	if s.Sink != nil && !s.Sink.Ready() {
 		unwritable(s.Sink.path)
 	}
 	if !s.decisions.ready() {

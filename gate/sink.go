@@ -18,7 +18,8 @@ import (
 
 // The bounds of a sink that cannot write.
 const (
-	// retryAfter is how long it waits between tries.
+	// retryAfter is how long it waits between tries, which are its own: whoever
+	// adds decisions does not wait for them.
 	retryAfter = 100 * time.Millisecond
 	// maxPending bounds the decisions that wait in memory: tunnels above all, which
 	// were open before the fault showed. Denials take no more than half of it.
@@ -43,17 +44,22 @@ type Sink struct {
 	limits SinkSize
 	log    *slog.Logger
 
-	down   atomic.Bool
 	faults atomic.Int64 // writes that failed
 
-	mu      sync.Mutex // guards what follows
+	writing sync.Mutex // guards what follows; taken before mu
 	file    *os.File   // nil if it must be opened
 	size    int64
-	pending [][]byte // lines that were not written
-	buf     []byte   // for lines on their way
-	refused int      // denials for want of the log, which are only counted
-	lost    int      // decisions that found no room in pending
-	tried   time.Time
+	out     []byte // for lines on their way
+
+	mu      sync.Mutex  // guards what follows, and writes of down
+	down    atomic.Bool // the last write failed
+	pending [][]byte    // lines that were not written; only flush takes from it
+	buf     []byte      // for one line
+	refused int         // denials for want of the log, which are only counted
+	lost    int         // decisions that found no room in pending
+
+	retries sync.WaitGroup
+	closing chan struct{}
 }
 
 // OpenSink opens or makes the file at path; log is told when it cannot be
@@ -62,14 +68,14 @@ func OpenSink(path string, limits SinkSize, log *slog.Logger) (*Sink, error) {
 	if limits.Bytes < 1<<12 || limits.Files < 1 {
 		return nil, fmt.Errorf("the decision log needs at least 4 KiB and one file, not %d bytes and %d files", limits.Bytes, limits.Files)
 	}
-	s := &Sink{path: path, limits: limits, log: log}
+	s := &Sink{path: path, limits: limits, log: log, closing: make(chan struct{})}
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("the decision log: %w", err)
 	}
 	return s, nil
 }
 
-// open opens the file to append to it. s.mu is held, or nobody has s yet.
+// open opens the file to append to it. s.writing is held, or nobody has s yet.
 func (s *Sink) open() error {
 	f, err := os.OpenFile(s.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -84,32 +90,42 @@ func (s *Sink) open() error {
 	return nil
 }
 
-// Ready reports whether decisions can be written. While they cannot, it tries
-// what waits again now and then.
-func (s *Sink) Ready() bool {
-	if !s.down.Load() {
-		return true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.down.Load() {
-		return true
-	}
-	if time.Since(s.tried) < retryAfter {
-		return false
-	}
-	return s.flush()
-}
+// Ready reports whether decisions can be written. It never waits.
+func (s *Sink) Ready() bool { return !s.down.Load() }
 
 // Add writes decisions, all at once, or keeps them until they can be written.
 func (s *Sink) Add(records ...firewall.Record) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for i := range records {
 		s.keep(&records[i])
 	}
-	if !s.down.Load() || time.Since(s.tried) >= retryAfter {
+	down := s.down.Load()
+	s.mu.Unlock()
+	if down {
+		return // retry writes them
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.Ready() {
 		s.flush()
+	}
+}
+
+// retry tries to write what waits, now and then, until it has. It runs while s is
+// down.
+func (s *Sink) retry() {
+	for {
+		select {
+		case <-s.closing:
+			return
+		case <-time.After(retryAfter):
+		}
+		s.writing.Lock()
+		done := s.flush()
+		s.writing.Unlock()
+		if done {
+			return
+		}
 	}
 }
 
@@ -126,38 +142,52 @@ func (s *Sink) keep(r *firewall.Record) {
 	}
 }
 
-// flush writes what waits, and says whether nothing is left. s.mu is held.
+// flush writes what waits, and says whether nothing is left. s.writing is held.
 func (s *Sink) flush() bool {
-	s.tried = time.Now()
-	for len(s.pending) > 0 {
-		n, err := s.write(s.pending)
+	for {
+		s.mu.Lock()
+		lines, refused, lost := s.pending, s.refused, s.lost
+		if len(lines)+refused+lost == 0 {
+			s.pending = nil
+			was := s.down.Swap(false)
+			s.mu.Unlock()
+			if was {
+				s.log.Info("decisions are written to their file again", "path", s.path)
+			}
+			return true
+		}
+		s.mu.Unlock()
+
+		var n int
+		var err error
+		if len(lines) > 0 {
+			n, err = s.write(lines)
+			refused, lost = 0, 0
+		} else {
+			err = s.writeDropped(refused, lost)
+		}
 		if err != nil {
 			s.fail(err)
 			return false
 		}
-		s.pending = s.pending[n:]
+		s.mu.Lock()
+		s.pending, s.refused, s.lost = s.pending[n:], s.refused-refused, s.lost-lost
+		s.mu.Unlock()
 	}
-	s.pending = nil
-	if s.refused+s.lost > 0 {
-		line, err := json.Marshal(firewall.Record{Time: s.tried, Kind: control.KindDropped, Detail: fmt.Sprintf(
-			"%d decisions were denied while this log could not be written, and %d found no room to wait", s.refused, s.lost)})
-		if err == nil {
-			_, err = s.write([][]byte{append(line, '\n')})
-		}
-		if err != nil {
-			s.fail(err)
-			return false
-		}
-		s.refused, s.lost = 0, 0
+}
+
+// writeDropped writes how many decisions have no line. s.writing is held.
+func (s *Sink) writeDropped(refused, lost int) error {
+	line, err := json.Marshal(firewall.Record{Time: time.Now(), Kind: control.KindDropped, Detail: fmt.Sprintf(
+		"%d decisions were denied while this log could not be written, and %d found no room to wait", refused, lost)})
+	if err == nil {
+		_, err = s.write([][]byte{append(line, '\n')})
 	}
-	if s.down.Swap(false) {
-		s.log.Info("decisions are written to their file again", "path", s.path)
-	}
-	return true
+	return err
 }
 
 // write writes as many of the lines as the file has room for, but at least one,
-// and says how many, or writes none. s.mu is held.
+// and says how many, or writes none. s.writing is held.
 func (s *Sink) write(lines [][]byte) (n int, err error) {
 	if s.file == nil {
 		if err := s.open(); err != nil {
@@ -169,16 +199,16 @@ func (s *Sink) write(lines [][]byte) (n int, err error) {
 			return 0, err
 		}
 	}
-	s.buf = s.buf[:0]
+	s.out = s.out[:0]
 	for _, line := range lines {
-		size := len(s.buf) + len(line)
+		size := len(s.out) + len(line)
 		if n > 0 && (s.size+int64(size) > s.limits.Bytes || size > flushAt) {
 			break
 		}
-		s.buf = append(s.buf, line...)
+		s.out = append(s.out, line...)
 		n++
 	}
-	wrote, err := s.file.Write(s.buf)
+	wrote, err := s.file.Write(s.out)
 	if err != nil {
 		if wrote > 0 { // no half lines; where that fails, too, the file is what it is
 			_ = s.file.Truncate(s.size)
@@ -189,7 +219,7 @@ func (s *Sink) write(lines [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// rotate makes the current file the first of the older ones. s.mu is held.
+// rotate makes the current file the first of the older ones. s.writing is held.
 func (s *Sink) rotate() error {
 	s.file.Close()
 	s.file = nil
@@ -211,11 +241,16 @@ func (s *Sink) rotate() error {
 }
 
 // fail notes that the log cannot be written. The file is opened anew at the next
-// try: somebody may have put another one, or another disk, in its place.
+// try: somebody may have put another one, or another disk, in its place. s.writing
+// is held.
 func (s *Sink) fail(err error) {
 	s.faults.Add(1)
-	if !s.down.Swap(true) {
+	s.mu.Lock()
+	was := s.down.Swap(true)
+	s.mu.Unlock()
+	if !was {
 		s.log.Error("decisions cannot be written to their file: everything is denied until they can", "path", s.path, "error", err)
+		s.retries.Go(s.retry)
 	}
 	if s.file != nil {
 		s.file.Close()
@@ -223,10 +258,13 @@ func (s *Sink) fail(err error) {
 	}
 }
 
-// Close writes what waits and closes the file. An error says what was lost.
+// Close writes what waits and closes the file. An error says what was lost. It
+// must be called once, and last.
 func (s *Sink) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	close(s.closing)
+	s.retries.Wait()
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	if !s.flush() {
 		return fmt.Errorf("the decision log cannot be written: %d decisions are lost, and %d denials were not written",
 			len(s.pending)+s.lost, s.refused)

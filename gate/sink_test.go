@@ -3,6 +3,7 @@ package gate
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -147,10 +148,7 @@ func TestSinkHalfLine(t *testing.T) {
 		t.Errorf("%d whole lines after %d", got, n)
 	}
 	set(was)
-	time.Sleep(retryAfter)
-	if !s.Ready() {
-		t.Error("not ready with room again")
-	}
+	ready(t, s)
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -158,6 +156,84 @@ func TestSinkHalfLine(t *testing.T) {
 		if r.Host != fmt.Sprintf("h%d.example", i) || i > n {
 			t.Errorf("record %d is of %s", i, r.Host)
 		}
+	}
+}
+
+// ready waits until s has found out by itself that it can write again.
+func ready(t *testing.T, s *Sink) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !s.Ready(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not ready with room again")
+		}
+	}
+}
+
+// A disk that fails and then hangs holds up nobody: tunnels go on, names and
+// connections are refused at once, and all of it is written in the end.
+func TestHungDiskHoldsUpNobody(t *testing.T) {
+	dir := t.TempDir()
+	link, pipe := filepath.Join(dir, "decisions.ndjson"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.Symlink("/dev/full", link), unix.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var sink *Sink
+	g := start(t, upstream(t), func(d *Daemon) {
+		sink = openSink(t, link, SinkSize{Bytes: 1 << 20, Files: 2})
+		d.Sink = sink
+	})
+	g.lease(t, "cell-1", cellLease(1, "run-1", "strict"))
+	open, err := g.tunnel(t, 1, "www.site.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.wantResolved(t, 1, "first.site.example.") // the write of this one fails
+	if sink.Ready() {
+		t.Fatal("control: a full disk takes decisions")
+	}
+	// To open a pipe that nobody reads hangs.
+	if err := errors.Join(os.Symlink(pipe, link+".new"), os.Rename(link+".new", link)); err != nil {
+		t.Fatal(err)
+	}
+	for held := 0; held < 5; time.Sleep(retryAfter) { // until a try hangs
+		if held++; sink.writing.TryLock() {
+			held = 0
+			sink.writing.Unlock()
+		}
+	}
+	for range 3 {
+		if err := echo(open); err != nil {
+			t.Errorf("a tunnel that was open: %v", err)
+		}
+		g.wantNXDOMAIN(t, 1, "www.site.example.")
+		if c, err := g.tunnel(t, 1, "www.site.example"); err == nil {
+			c.Close()
+			t.Error("a connection was allowed that cannot be written")
+		}
+	}
+	open.Close()
+	g.eventually(t, "the tunnel's end", func(h control.Health) bool {
+		cell, err := g.Client.Cell(t.Context(), "cell-1")
+		return err == nil && h.Status == control.StatusDenying && count(cell.Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonListed) == 1
+	})
+
+	f, err := os.Open(pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for _, want := range []string{"dns first.site.example", "tls www.site.example"} {
+		var r firewall.Record
+		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &r) != nil || fmt.Sprint(r.Kind, " ", r.Host) != want {
+			t.Errorf("the line %q is not of %s", lines.Text(), want)
+		}
+	}
+	ready(t, sink)
+	g.wantResolved(t, 1, "last.site.example.")
+	g.stop()
+	if err := sink.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -170,17 +246,22 @@ func TestSinkPendingIsBounded(t *testing.T) {
 	}
 	s := openSink(t, link, SinkSize{Bytes: 4096, Files: 2})
 	denied := firewall.Record{Verdict: firewall.Deny, Reason: firewall.ReasonBadName}
+	pending := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.pending)
+	}
 	for range maxPending {
 		s.Add(denied)
 	}
-	if n := len(s.pending); n != maxPending/2 {
+	if n := pending(); n != maxPending/2 {
 		t.Errorf("%d denials wait", n)
 	}
 	for i := range maxPending {
 		s.Add(hostRecord(i))
 	}
 	s.Add(firewall.Record{Verdict: firewall.Deny, Reason: firewall.ReasonLog})
-	if len(s.pending) != maxPending || s.lost != maxPending || s.refused != 1 {
+	if pending() != maxPending || s.lost != maxPending || s.refused != 1 {
 		t.Errorf("%d wait, %d lost, %d refused", len(s.pending), s.lost, s.refused)
 	}
 	if err := s.Close(); err == nil || !strings.Contains(err.Error(), fmt.Sprint(2*maxPending)) {
