@@ -149,10 +149,12 @@ func (s *server) serve(ctx context.Context, l *lease, sockets *sockets) {
 	close(l.ended)
 }
 
+// serve closes the sockets when it returns.
 func (l *lease) serve(ctx context.Context, on *sockets) error {
 	s := l.server
 	resolver, err := s.cellResolver()
 	if err != nil {
+		on.close()
 		return err
 	}
 	l.tunnel.Resolver = outside{s, resolver}

@@ -314,3 +314,17 @@ func TestReleaseTwiceAtOnce(t *testing.T) {
 	}
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
 }
+
+// A cell that cannot be served has no socket left open: its address is free for
+// the next lease.
+func TestFailedCellClosesItsSockets(t *testing.T) {
+	g := start(t, upstream(t), func(d *Daemon) { d.Cache = CacheSize{Names: 1, Least: time.Hour, Most: time.Second} })
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+	g.eventually(t, "the cell to fail", func(control.Health) bool { return strings.Contains(g.log.String(), "cell failed") })
+	g.release(t, "c1")
+	sockets, err := g.server.listen(cellLease(1, "run-1", "strict").Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets.close()
+}

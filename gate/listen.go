@@ -17,6 +17,13 @@ type sockets struct {
 	tcp, tls, http net.Listener
 }
 
+func (s *sockets) close() {
+	s.udp.Close()
+	s.tcp.Close()
+	s.tls.Close()
+	s.http.Close()
+}
+
 // listen opens all sockets of a cell on the gate's address in it, or none.
 func (s *server) listen(addr netip.Addr) (*sockets, error) {
 	device, err := deviceOf(addr)
