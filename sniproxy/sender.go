@@ -10,13 +10,13 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"sallyport/firewall"
 )
 
-// defaultBodyIdle is how long a client may pause inside a request body.
+// defaultBodyIdle is how long a client may pause inside a request body, and how
+// often it is looked for while the upstream pauses.
 const defaultBodyIdle = 60 * time.Second
 
 // past is a deadline that ends a read at once.
@@ -26,6 +26,7 @@ var past = time.Unix(1, 0)
 // sends the request body upstream, then watches whether the client goes away.
 type sender struct {
 	h    *httpConn
+	up   *upstream
 	sent chan struct{} // closed when the body is sent, or cannot be
 	done chan struct{}
 
@@ -34,23 +35,19 @@ type sender struct {
 	fault    *refusal // what was wrong with the client's body
 	gone     bool     // set before done is closed: the client is gone
 
-	mu       sync.Mutex // guards stopping and the client's read deadline
+	mu       sync.Mutex // guards stopping, the client's read and the upstream's write deadline
 	stopping bool
 }
 
 func startSender(h *httpConn, req *request) *sender {
-	s := &sender{h: h, sent: make(chan struct{}), done: make(chan struct{})}
-	up := h.up
+	s := &sender{h: h, up: h.up, sent: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		s.complete, s.fault = s.sendBody(req, up)
-		if s.fault != nil {
-			reset(up.conn) // an upstream must not take the part for the whole
-		}
+		s.complete, s.fault = s.sendBody(req)
 		close(s.sent)
-		if s.complete && s.clientGone() {
-			s.gone = true
-			reset(up.conn)
+		s.gone = s.gone || s.complete && s.clientGone()
+		if s.fault != nil || s.gone {
+			reset(s.up.conn) // an upstream must not take a part for the whole
 		}
 	}()
 	return s
@@ -67,13 +64,16 @@ func (s *sender) finished() bool {
 	return s.complete
 }
 
-// stop ends the sender and waits for it.
+// stop ends the sender and waits for it, but not for an upstream to take the rest
+// of a body.
 func (s *sender) stop() {
 	s.mu.Lock()
 	s.stopping = true
 	_ = s.h.client.SetReadDeadline(past) // fails only where the connection is closed
+	_ = s.up.conn.SetWriteDeadline(past)
 	s.mu.Unlock()
 	<-s.done
+	_ = s.up.conn.SetWriteDeadline(time.Time{})
 }
 
 // deadline sets the client's read deadline unless the sender is to stop.
@@ -84,6 +84,24 @@ func (s *sender) deadline(t time.Time) {
 		_ = s.h.client.SetReadDeadline(t)
 	}
 }
+
+// patience lets the upstream take its time for a piece of the body, as long as the
+// sender need not stop and the client has not broken off: with a body on its way,
+// there is nobody else who would notice.
+func (s *sender) patience() (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return false
+	}
+	if s.gone = isBroken(s.h.client); s.gone {
+		return false
+	}
+	_ = s.up.conn.SetWriteDeadline(time.Now().Add(s.idle()))
+	return true
+}
+
+func (s *sender) idle() time.Duration { return cmp.Or(s.h.v.bodyIdle, defaultBodyIdle) }
 
 // clientGone waits until the client is gone, has sent more, or stop is called.
 // A half-closed client is not gone: it may wait for its response.
@@ -100,12 +118,12 @@ func (s *sender) clientGone() bool {
 }
 
 // sendBody copies the request body upstream, framed anew.
-func (s *sender) sendBody(req *request, up *upstream) (complete bool, fault *refusal) {
+func (s *sender) sendBody(req *request) (complete bool, fault *refusal) {
 	switch req.length {
 	case 0:
 		return true, nil
 	case chunked:
-		bw := bufio.NewWriter(up)
+		bw := bufio.NewWriter(s)
 		cw := httputil.NewChunkedWriter(bw)
 		complete, fault = s.copyBody(httputil.NewChunkedReader(s.h.br), func(p []byte) error {
 			if _, err := cw.Write(p); err != nil {
@@ -119,16 +137,24 @@ func (s *sender) sendBody(req *request, up *upstream) (complete bool, fault *ref
 		if err := readTrailer(s.h.br); err != nil {
 			return false, bodyFault(err)
 		}
-		_, err := io.WriteString(up, "0\r\n\r\n")
+		_, err := io.WriteString(s, "0\r\n\r\n")
 		return err == nil, nil
 	default:
 		body := &io.LimitedReader{R: s.h.br, N: req.length}
-		complete, fault = s.copyBody(body, func(p []byte) error { _, err := up.Write(p); return err })
+		complete, fault = s.copyBody(body, func(p []byte) error { _, err := s.Write(p); return err })
 		if complete && body.N > 0 {
 			return false, bodyFault(io.ErrUnexpectedEOF)
 		}
 		return complete, fault
 	}
+}
+
+// Write sends a piece of the body upstream.
+func (s *sender) Write(p []byte) (int, error) {
+	if !s.patience() {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return s.up.writePatiently(p, s.patience)
 }
 
 // copyBody copies as much as there is, whenever there is some. An upstream that
@@ -137,7 +163,7 @@ func (s *sender) copyBody(body io.Reader, write func([]byte) error) (complete bo
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	for {
-		s.deadline(time.Now().Add(cmp.Or(s.h.v.bodyIdle, defaultBodyIdle)))
+		s.deadline(time.Now().Add(s.idle()))
 		n, err := body.Read(*buf)
 		if n > 0 {
 			if err := write((*buf)[:n]); err != nil {
@@ -191,12 +217,21 @@ func awaitFault(c *net.TCPConn) bool {
 	}
 	broken := false
 	err = raw.Read(func(fd uintptr) bool {
-		soerr, err := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR)
-		broken = err != nil || soerr != 0
+		broken = faultNow(int(fd)) != nil
 		return broken
 	})
 	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return true
 	}
 	return broken
+}
+
+// isBroken reports whether the kernel has found a connection broken.
+func isBroken(c *net.TCPConn) (broken bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = raw.Control(func(fd uintptr) { broken = faultNow(int(fd)) != nil })
+	return broken || err != nil
 }

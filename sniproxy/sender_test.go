@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"syscall"
@@ -293,5 +294,77 @@ func TestForwardStaleUpstream(t *testing.T) {
 	}
 	if rs := c.wait(3); rs[2].Reason != firewall.ReasonAddress {
 		t.Errorf("record %+v", rs[2])
+	}
+}
+
+// deafExchange begins a request the body of which waits for an upstream that reads
+// the head alone.
+func deafExchange(t *testing.T, c *cell, k *canary) (conn, up *net.TCPConn) {
+	t.Helper()
+	conn = dialTCP(t, c.http)
+	send(t, conn, []byte(postRequest+"Content-Length: 100000000\r\n\r\n"))
+	up = k.next(t)
+	if _, err := http.ReadRequest(bufio.NewReaderSize(up, 64)); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, conn)
+	return conn, up
+}
+
+// An upstream that has answered does not hold the connection by not reading the
+// rest of the body.
+func TestForwardDeafUpstream(t *testing.T) {
+	noLeak(t)
+	c, k := exchangeCell(t)
+	conn, up := deafExchange(t, c, k)
+	send(t, up, []byte("HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\n\r\nlong"))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != 413 || !resp.Close || bodyOf(t, resp, nil) != "long" {
+		t.Errorf("%+v, %v", resp, err)
+	}
+	if r := c.last(1); r.Verdict != firewall.Allow || r.Detail != "" {
+		t.Errorf("record %+v", r)
+	}
+	eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
+}
+
+// A client that goes away while its body waits is noticed; one that stays is not
+// held against an upstream that only pauses.
+func TestForwardClientGoneFromDeafUpstream(t *testing.T) {
+	noLeak(t)
+	c, k := newCell(t, "strict", func(s *Server) { s.bodyIdle = time.Second }), newCanary(t)
+	c.origin("127.0.0.1:80", k.addr)
+	conn, up := deafExchange(t, c, k)
+	reset(conn)
+	if r := c.last(1); r.Detail != "the client went away" {
+		t.Errorf("record %+v", r)
+	}
+	if _, err := io.Copy(io.Discard, up); err == nil {
+		t.Error("the upstream took a part for the whole")
+	}
+
+	conn = dialTCP(t, c.http)
+	const size = 32 << 20
+	send(t, conn, fmt.Appendf(nil, "%sContent-Length: %d\r\n\r\n", postRequest, size))
+	sent := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(make([]byte, size))
+		sent <- err
+	}()
+	up = k.next(t)
+	time.Sleep(2500 * time.Millisecond) // it pauses for some times bodyIdle
+	req, err := http.ReadRequest(bufio.NewReader(up))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, req.Body); n != size || err != nil {
+		t.Errorf("control: the upstream got %d bytes, %v", n, err)
+	}
+	send(t, up, []byte("HTTP/1.1 204 No Content\r\n\r\n"))
+	if err := <-sent; err != nil {
+		t.Errorf("control: %v", err)
+	}
+	if r := c.last(2); r.Verdict != firewall.Allow || r.Detail != "" {
+		t.Errorf("control: record %+v", r)
 	}
 }

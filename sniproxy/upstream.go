@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 
 	"sallyport/firewall"
 )
@@ -103,13 +104,23 @@ func (u *upstream) freeHead() {
 // Write counts. What is over budget is not sent, and ends the connection: the
 // upstream must not take the part for the whole.
 func (u *upstream) Write(p []byte) (int, error) {
+	return u.writePatiently(p, func() bool { return false })
+}
+
+// writePatiently is Write that asks whether to go on when a deadline has passed.
+func (u *upstream) writePatiently(p []byte, more func() bool) (n int, err error) {
 	if !u.meter.Took(true, len(p)) {
 		reset(u.conn)
 		return 0, errBudget
 	}
-	n, err := u.conn.Write(p)
-	u.sent += int64(n)
-	return n, err
+	for {
+		m, err := u.conn.Write(p[n:])
+		n += m
+		u.sent += int64(m)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !more() {
+			return n, err
+		}
+	}
 }
 
 // response reads the final response to a request. Interim ones are given to
