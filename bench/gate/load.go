@@ -220,6 +220,36 @@ func (b *bench) latency(s *server, n int) (p50, p99 float64, err error) {
 	return at(0.5), at(0.99), nil
 }
 
+// beside opens tunnels of one cell, one after the other, while 64 of another one
+// download as fast as they can, and returns the median and the 99th percentile of
+// the time that one took, in milliseconds. The peers have no cells.
+func (b *bench) beside(s *server, lasting time.Duration) (p50, p99 float64, err error) {
+	const streams = 64
+	bulk := make([]net.Conn, streams)
+	defer func() { closeAll(bulk) }()
+	for i := range bulk {
+		if bulk[i], err = dial(s.paths[0], b.hello); err != nil {
+			return 0, 0, err
+		}
+		go func() { _ = transfer(bulk[i], opDown, 1<<40) }() // until it is closed
+	}
+	time.Sleep(lasting / 4)
+	var took []float64
+	for end := time.Now().Add(lasting); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		began := time.Now()
+		c, err := dial(s.paths[len(s.paths)-1], b.hello)
+		if err != nil {
+			return 0, 0, err
+		}
+		took = append(took, float64(time.Since(began).Microseconds())/1e3)
+		if err := hangUp(c); err != nil {
+			return 0, 0, err
+		}
+	}
+	slices.Sort(took)
+	return took[len(took)/2], took[len(took)*99/100], nil
+}
+
 // pace opens rate tunnels a second for a time, whether or not earlier ones are
 // done, and closes each at once. It returns the 99th percentile of the time
 // that one took, in milliseconds.

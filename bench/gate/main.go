@@ -52,7 +52,7 @@ func parse(args []string, stderr io.Writer) (*bench, error) {
 	flags.DurationVar(&b.lasting, "time", 4*time.Second, "`duration` of a turn of new connections")
 	flags.DurationVar(&b.rest, "rest", 2*time.Second, "`duration` for which tunnels rest before they are weighed")
 	flags.Int64Var(&b.mib, "mib", 2048, "`MiB` of a turn of bulk")
-	flags.StringVar(&b.only, "only", "", "`figure` to take alone: idle, connections, bulk, latency or many")
+	flags.StringVar(&b.only, "only", "", "`figure` to take alone: idle, connections, bulk, latency, beside or many")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

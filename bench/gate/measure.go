@@ -45,6 +45,11 @@ func (b *bench) turns() []turn {
 				p50, p99, err := b.latency(s, 1000)
 				return []float64{p50, p99}, err
 			}},
+		{"beside", [][2]string{{"new connection beside bulk, median", "ms"}, {"new connection beside bulk, p99", "ms"}},
+			func(s *server) ([]float64, error) {
+				p50, p99, err := b.beside(s, b.lasting)
+				return []float64{p50, p99}, err
+			}},
 	}
 }
 
