@@ -79,8 +79,8 @@ func listening(ln net.Listener) (fd int, err error) {
 		return -1, err
 	}
 	if e := raw.Control(func(own uintptr) {
-		if fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			err = setKeepAlive(fd)
+		if err = setKeepAlive(int(own)); err == nil { // of both, which are one socket
+			fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0)
 		}
 	}); e != nil {
 		return -1, e

@@ -120,6 +120,16 @@ func faultNow(fd int) error {
 	return nil
 }
 
+// unsentNow is how many bytes, with the end, the peer has not confirmed.
+func unsentNow(fd int) int {
+	var n int32
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCOUTQ, uintptr(unsafe.Pointer(&n)))
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}
+
 // acceptNow takes one connection of a listener, and its client's address.
 func acceptNow(fd int) (conn int, client netip.AddrPort, err error) {
 	var sa unix.RawSockaddrAny

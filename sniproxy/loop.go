@@ -42,8 +42,8 @@ type loop struct {
 	now     time.Time // when it last woke
 	timers  timers
 	armed   time.Time // when it will wake by itself; zero if never
-	again   []*tunnel // that have more to do
-	turn    []*tunnel // what again was before
+	due     turns
+	moved   int // bytes, ever
 	spare   spares
 	buf     [shortBytes]byte
 	clerk   *clerk
@@ -150,7 +150,11 @@ func (l *loop) run() {
 	defer l.epoll.Close()
 	defer l.clerk.end()
 	for !l.stopped {
-		l.wait()
+		if l.due.first == nil {
+			l.wait()
+		} else {
+			l.n = epollNow(l.fd, l.events[:])
+		}
 		l.now = time.Now()
 		for i := range l.n {
 			l.dispatch(&l.events[i])
@@ -159,7 +163,7 @@ func (l *loop) run() {
 		l.goOn()
 		l.expire()
 		l.handOver()
-		if l.n > 0 {
+		if l.n > 0 || l.due.first != nil {
 			runtime.Gosched() // a busy loop leaves turns for others
 		}
 	}
@@ -205,7 +209,7 @@ func (l *loop) arm(t time.Time) {
 // poll takes what events there are; true means that the loop need not wait.
 func (l *loop) poll(uintptr) bool {
 	l.n = epollNow(l.fd, l.events[:])
-	return l.n > 0 || len(l.again) > 0 || l.hasPosted()
+	return l.n > 0 || l.hasPosted()
 }
 
 // post has the loop call f soon. Posts to a loop that has ended are lost.
@@ -272,21 +276,8 @@ func (l *loop) dispatch(e *unix.EpollEvent) {
 }
 
 // contain is for defer: it tells h of a panic, so that the loop goes on.
-func contain(h handler) {
+func contain(h interface{ panicked(err error) }) {
 	if p := recover(); p != nil {
 		h.panicked(fmt.Errorf("%v\n%s", p, debug.Stack()))
-	}
-}
-
-// goOn gives every tunnel that has more to do another turn.
-func (l *loop) goOn() {
-	l.again, l.turn = l.turn[:0], l.again
-	for i, t := range l.turn {
-		l.turn[i] = nil
-		func() {
-			defer contain(t)
-			t.queued = false
-			t.ready(0)
-		}()
 	}
 }

@@ -226,9 +226,9 @@ func TestLoopContainsPanics(t *testing.T) {
 	eventually(t, "the others to be counted out", func() bool { return c.server.open.Load() == 2 })
 }
 
-// full returns the address of a listener that takes no more connections: to
-// dial it hangs.
-func full(t *testing.T) string {
+// full makes a listener that takes no more connections: to dial it hangs. That
+// many wait already; it has room for one.
+func full(t *testing.T, n int) (ln int, addr string) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -241,15 +241,15 @@ func full(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr, ok := nameNow(unix.SYS_GETSOCKNAME, fd)
-	for range 4 {
-		waiting, err := connectNow(addr)
+	at, ok := nameNow(unix.SYS_GETSOCKNAME, fd)
+	for range n {
+		waiting, err := connectNow(at)
 		if err != nil || !ok {
-			t.Fatal(addr, err)
+			t.Fatal(at, err)
 		}
 		t.Cleanup(func() { closeNow(waiting) })
 	}
-	return addr.String()
+	return fd, at.String()
 }
 
 // Several addresses are tried one after the other; one that hangs is not waited
@@ -274,7 +274,7 @@ func TestTunnelAttempts(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			noLeak(t)
 			c, k := newTunnelCell(t, nil)
-			hang := full(t)
+			_, hang := full(t, 4)
 			var addrs []string
 			for i, to := range test.routes {
 				addr := netip.AddrFrom4([4]byte{127, 0, 9, byte(i + 1)}).String()
@@ -316,7 +316,8 @@ func TestTunnelAttempts(t *testing.T) {
 func TestServeEndsWhileDialling(t *testing.T) {
 	noLeak(t)
 	c := newCell(t, "strict", nil)
-	c.origin("127.0.0.1:443", full(t))
+	_, hang := full(t, 4)
+	c.origin("127.0.0.1:443", hang)
 	client := dialTCP(t, c.tls)
 	send(t, client, helloFor("site.example"))
 	eventually(t, "the dial", func() bool { return len(c.dials()) == 1 })

@@ -40,8 +40,8 @@ type attempt struct {
 	until  time.Time
 }
 
-func (a *attempt) ready(uint32)       { a.tunnel.tried(a) }
-func (a *attempt) panicked(err error) { a.tunnel.panicked(err) }
+func (a *attempt) ready(events uint32) { a.tunnel.tried(a, events) }
+func (a *attempt) panicked(err error)  { a.tunnel.panicked(err) }
 
 // reachOut begins to reach the host of a tunnel that is allowed. What may have
 // to wait for others is done aside: looking up a name that is not remembered,
@@ -91,14 +91,16 @@ func (t *tunnel) aside(f func(context.Context) func()) {
 	t.reach.cancel = cancel
 	go func() { // t is not done with before the loop has the result
 		defer cancel()
-		then := func() { t.refuse(dialFault(errors.New("a fault of the gate"))) }
+		then := func() { t.dialled(-1, netip.AddrPort{}, dialFault(errors.New("a fault of the gate"))) }
 		defer func() {
 			if p := recover(); p != nil {
 				t.v.warn("reaching a host panicked", fmt.Errorf("%v", p))
 			}
 			t.loop.post(func() {
 				defer contain(t)
-				t.reach.cancel = nil
+				if t.reach != nil { // else it has panicked meanwhile
+					t.reach.cancel = nil
+				}
 				then()
 			})
 		}()
@@ -195,8 +197,9 @@ func (t *tunnel) setReachTimer() {
 	t.loop.set(&t.timer, at)
 }
 
-// tried is told of an event of an attempt that is open.
-func (t *tunnel) tried(a *attempt) {
+// tried is told of events of an attempt that is open. The host may have spoken
+// already, of which there will be no other word.
+func (t *tunnel) tried(a *attempt, events uint32) {
 	err := faultNow(a.fd)
 	switch {
 	case err != nil:
@@ -205,6 +208,7 @@ func (t *tunnel) tried(a *attempt) {
 	case isConnected(a.fd):
 		t.reach.open--
 		t.up.out = true // as it is registered
+		t.up.note(events)
 		t.connected(a)
 	}
 }

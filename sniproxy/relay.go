@@ -1,6 +1,7 @@
 package sniproxy
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"syscall"
@@ -9,8 +10,8 @@ import (
 )
 
 // turnBytes is about how many bytes of one direction are moved before other
-// tunnels have their turn.
-const turnBytes = 1 << 20
+// tunnels have their turn: as many as a pipe holds, since less at a time costs more.
+const turnBytes = pipeBytes
 
 // errCut ends a tunnel that is over budget.
 var errCut = errors.New("cut")
@@ -18,21 +19,23 @@ var errCut = errors.New("cut")
 // relay passes on what has come, in both directions, until both have ended. The
 // end of one is passed on as a half-close while the other goes on; a connection
 // that breaks breaks the other one too, also when it has no more to say: else a
-// client that closed both ways would keep a tunnel to a silent upstream.
-func (t *tunnel) relay(s *socket) {
+// client that closed both ways would keep a tunnel to a silent upstream. What one
+// has said that had ended before it broke is passed on first.
+func (t *tunnel) relay() {
 	if t.doomed.Load() {
 		t.cut()
 		return
 	}
-	if s.broken && s.eof && faultNow(s.fd) != nil {
-		t.cut()
-		return
-	}
+	t.client.look()
+	t.up.look()
 	more, err := t.pass(&t.client, &t.up)
 	if err == nil {
 		var moreDown bool
 		moreDown, err = t.pass(&t.up, &t.client)
 		more = more || moreDown
+	}
+	if err == nil && t.client.broken && t.client.waiting() > 0 {
+		err = t.client.fault()
 	}
 	switch {
 	case err != nil:
@@ -42,9 +45,10 @@ func (t *tunnel) relay(s *socket) {
 		t.client.close(false)
 		t.up.close(false)
 		t.end()
-	case more && !t.queued:
-		t.queued = true
-		t.loop.again = append(t.loop.again, t)
+	case t.client.gone || t.up.gone:
+		t.outlive(more)
+	case more:
+		t.loop.due.add(t)
 	}
 }
 
@@ -52,13 +56,17 @@ func (t *tunnel) relay(s *socket) {
 // it was a turn's worth, and then more is true.
 func (t *tunnel) pass(src, dst *socket) (more bool, err error) {
 	for begin := src.taken; ; {
+		if dst.gone {
+			return false, t.discard(src)
+		}
 		if src.waiting() > 0 {
 			if dst.full {
 				return false, nil
 			}
-			if err := src.drainTo(dst); err != nil || src.waiting() > 0 {
+			if err := dst.refuses(src.drainTo(dst)); err != nil || src.waiting() > 0 && !dst.gone {
 				return false, err
 			}
+			continue
 		}
 		switch {
 		case src.passed:
@@ -68,7 +76,10 @@ func (t *tunnel) pass(src, dst *socket) (more bool, err error) {
 			if src.drop(); dst.passed {
 				return false, nil // both will be closed
 			}
-			return false, shutdownNow(dst.fd)
+			if err := shutdownNow(dst.fd); err != nil {
+				return false, dst.refuses(cmp.Or(faultNow(dst.fd), err))
+			}
+			return false, nil
 		case !src.readable:
 			src.drop() // an empty pipe
 			return false, nil
@@ -106,7 +117,8 @@ func (t *tunnel) fill(src, dst *socket) error {
 	m := 0
 	if !dst.full {
 		if m, err = writeNow(dst.fd, t.loop.buf[:n]); err != nil && err != unix.EAGAIN {
-			return err
+			src.taken -= int64(n)
+			return dst.refuses(err)
 		}
 	}
 	if m < n {
@@ -154,9 +166,7 @@ func (s *socket) stopped(err error) error {
 		s.readable = false
 	case io.EOF:
 		s.eof, s.readable = true, false
-		if s.broken { // by then its end was there already
-			return faultNow(s.fd)
-		}
+		s.look()
 	default:
 		return err
 	}
@@ -167,6 +177,7 @@ func (s *socket) stopped(err error) error {
 // they are counted all the same and must not be passed on.
 func (t *tunnel) take(src *socket, n int) (ok bool) {
 	src.taken += int64(n)
+	t.loop.moved += n
 	return t.meter.Took(src == &t.client, n)
 }
 

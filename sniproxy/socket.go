@@ -22,6 +22,7 @@ type socket struct {
 	full     bool // it takes no more bytes now
 	bulk     bool // so much came at once that splicing pays
 	eof      bool // its end was read
+	gone     bool // it broke after its end had come: see outlive
 	passed   bool // ... and passed on
 
 	// What was read from it and not passed on yet is in the pipe or in rest.
@@ -34,6 +35,12 @@ type socket struct {
 
 // ready is called by the loop.
 func (s *socket) ready(events uint32) {
+	s.note(events)
+	s.tunnel.event()
+}
+
+// note remembers what events say.
+func (s *socket) note(events uint32) {
 	if events&^unix.EPOLLOUT != 0 {
 		s.readable = true
 	}
@@ -45,7 +52,6 @@ func (s *socket) ready(events uint32) {
 		s.full = false
 	}
 	s.broken = s.broken || events&unix.EPOLLERR != 0
-	s.tunnel.event(s)
 }
 
 func (s *socket) panicked(err error) { s.tunnel.panicked(err) }

@@ -33,7 +33,7 @@ type tunnel struct {
 	client, up socket
 
 	stage     stage
-	queued    bool // it has another turn soon
+	queued    bool // it is to have a turn
 	overdrawn bool // it was cut by its budget
 	in        *headBuffer
 	scan      helloScanner
@@ -44,6 +44,7 @@ type tunnel struct {
 
 	doomed     atomic.Bool // a change of policy cuts it
 	prev, next *tunnel     // of the service
+	after      *tunnel     // that has its turn later
 }
 
 // admitTLS starts the tunnel of a connection that is the cell's own and within the
@@ -72,20 +73,18 @@ func (v *service) admitTLS(fd int, rec firewall.Record) {
 	}
 }
 
-// event is told what the kernel says about one of the sockets.
-func (t *tunnel) event(s *socket) {
+// event is called when the kernel has said something about one of the sockets.
+// What connections come about by is done at once; bytes are passed on in turn.
+func (t *tunnel) event() {
 	switch t.stage {
 	case stageHello:
 		t.readHello()
 	case stageRelay:
-		t.relay(s)
+		t.loop.due.add(t)
 	case stageLinger:
 		t.linger()
 	}
 }
-
-// ready gives the tunnel another turn.
-func (t *tunnel) ready(uint32) { t.event(&t.client) }
 
 // expired is called when what the tunnel waited for has not come.
 func (t *tunnel) expired() {
@@ -99,6 +98,8 @@ func (t *tunnel) expired() {
 		t.refuse(readFault(os.ErrDeadlineExceeded, got, "hello", firewall.ReasonBadHello))
 	case stageReach:
 		t.late()
+	case stageRelay:
+		t.waited()
 	case stageLinger:
 		t.hangUp()
 	}
@@ -154,7 +155,7 @@ func (t *tunnel) begin() {
 		t.cut()
 		return
 	}
-	t.relay(&t.client)
+	t.relay()
 }
 
 // kill cuts the tunnel for a change of policy: nothing passes that was not being
@@ -183,6 +184,7 @@ func (t *tunnel) cut() {
 // end has a tunnel recorded that has ended, and why if it was cut.
 func (t *tunnel) end() {
 	v := t.v
+	t.loop.unset(&t.timer)
 	t.rec.BytesUp, t.rec.BytesDown = t.client.taken, t.up.taken
 	r := v.end(&t.flow)
 	switch {

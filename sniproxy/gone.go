@@ -1,0 +1,101 @@
+package sniproxy
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How an end of a tunnel is treated that broke after it had finished: its host
+// has closed it, and then forgotten it, as every kernel does after a minute; the
+// next probe of keep-alive, or the next word to it, is answered by a reset. All
+// that it has said is in the gate by then, and without a tunnel the other end
+// would get to read it.
+
+// lastsFor bounds for how long bytes of a client that is gone wait for the far
+// side; about what a kernel gives those of a program that has ended. A far side
+// that is gone has no such bound, since there still is a client that wants them.
+var lastsFor = 5 * time.Minute
+
+// lookAgain is how often it is asked whether they have arrived.
+const lookAgain = time.Second
+
+// look asks what is wrong with a socket of which the end was read.
+func (s *socket) look() {
+	if s.broken && s.eof && !s.gone {
+		s.gone = faultNow(s.fd) != nil
+	}
+}
+
+// fault returns what is wrong with a socket of which the end was not read, unless
+// it has come: then it is gone.
+func (s *socket) fault() error {
+	if s.gone {
+		return nil
+	}
+	err := faultNow(s.fd)
+	return s.refuses(err)
+}
+
+// refuses returns the error of passing something to s, or with it, unless that
+// says that s is gone: a reset after the end is EPIPE, one before it is not.
+func (s *socket) refuses(err error) error {
+	if err == unix.EPIPE || err != nil && s.eof {
+		s.gone = true
+		return nil
+	}
+	return err
+}
+
+// discard drops what is left to pass on of what src said to an end that is gone,
+// so that closing src need not be a reset. A client that goes on and on is let wait.
+func (t *tunnel) discard(src *socket) error {
+	src.taken -= int64(src.waiting())
+	src.drop()
+	for src.readable && t.drained < maxDrain {
+		n, err := readNow(src.fd, t.loop.buf[:])
+		if t.drained += n; err != nil {
+			if err = src.stopped(err); err != nil {
+				return err
+			}
+		}
+	}
+	src.passed = src.eof
+	return nil
+}
+
+// outlive goes on with a tunnel one end of which is gone, until what that said has
+// arrived at the other; more says that there is some to read.
+func (t *tunnel) outlive(more bool) {
+	gone, left := &t.up, &t.client
+	if t.client.gone {
+		gone, left = left, gone
+	}
+	switch {
+	case left.gone:
+		t.cut()
+	case more:
+		t.loop.due.add(t)
+	case !gone.passed: // until there is room
+		if t.client.gone && t.timer.index == 0 {
+			t.loop.set(&t.timer, t.loop.now.Add(lastsFor))
+		}
+	case left == &t.up || unsentNow(left.fd) == 0:
+		// A far side gets the rest from the kernel. A client may still speak, and a
+		// kernel that has to drop it would drop the rest as well.
+		t.client.close(false)
+		t.up.close(false)
+		t.end()
+	default:
+		t.loop.set(&t.timer, t.loop.now.Add(lookAgain))
+	}
+}
+
+// waited is called when bytes of an end that is gone had their time.
+func (t *tunnel) waited() {
+	if t.client.gone {
+		t.cut()
+		return
+	}
+	t.relay()
+}

@@ -1,0 +1,298 @@
+package sniproxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sallyport/firewall"
+)
+
+// control calls f with the descriptor of c.
+func control(t *testing.T, c *net.TCPConn, f func(fd int) error) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := raw.Control(func(fd uintptr) { err = f(int(fd)) }); e != nil || err != nil {
+		t.Fatal(e, err)
+	}
+}
+
+// arrive waits until the other end's kernel has all that c has sent, and its end.
+func arrive(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	eventually(t, "all to arrive", func() (all bool) {
+		control(t, c, func(fd int) error {
+			n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+			all = n == 0
+			return err
+		})
+		return all
+	})
+}
+
+// standing returns the tunnel that c has, or nil, and whether ok holds for it, on
+// its loop.
+func (c *cell) standing(ok func(*tunnel) bool) (stands, holds bool) {
+	done := make(chan bool, 1)
+	c.server.flows.mu.Lock()
+	f := c.server.flows.first
+	if f != nil { // it does not end meanwhile
+		tunnel := f.owner.(*tunnel)
+		tunnel.loop.post(func() { done <- ok(tunnel) })
+	}
+	c.server.flows.mu.Unlock()
+	if f == nil {
+		return false, false
+	}
+	return true, <-done
+}
+
+// noticed waits until the gate knows that one end is broken, if only by having
+// ended the tunnel.
+func (c *cell) noticed() {
+	c.tb.Helper()
+	eventually(c.tb, "the gate to notice", func() bool {
+		stands, broken := c.standing(func(t *tunnel) bool { return t.client.broken || t.up.broken })
+		return broken || !stands
+	})
+}
+
+// An end that finished and whose kernel has then forgotten the connection has
+// said all of it: the other one gets to read it, whenever that is. Without the
+// end it is a part, and cut.
+func TestTunnelTail(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		size     int
+		up       bool // it is an upload
+		finished bool
+		speaks   bool // the slow side says something meanwhile
+	}{
+		{"short download", 100 << 10, false, true, false},
+		{"long download", 2 << 20, false, true, false},
+		{"short download, the client speaks", 100 << 10, false, true, true},
+		{"long download, the client speaks", 2 << 20, false, true, true},
+		{"short upload", 100 << 10, true, true, false},
+		{"long upload", 2 << 20, true, true, false},
+		{"download without an end", 2 << 20, false, false, false},
+		{"upload without an end", 100 << 10, true, false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			noLeak(t)
+			c, k := newTunnelCell(t, nil)
+			slow, done := c.open(k)
+			if test.up {
+				slow, done = done, slow
+			}
+			data := make([]byte, test.size)
+			_, _ = rand.Read(data)
+			send(t, done, data)
+			if test.finished {
+				_ = done.CloseWrite()
+			}
+			arrive(t, done)
+			reset(done)
+			c.noticed()
+			if test.speaks {
+				for range 10 {
+					_, _ = slow.Write([]byte("I am reading")) // the gate may have hung up by then
+					time.Sleep(time.Millisecond)
+				}
+			}
+			got, err := io.ReadAll(slow)
+			if whole := err == nil; whole != test.finished || whole && !bytes.Equal(got, data) {
+				t.Errorf("got %d bytes of %d, %v", len(got), len(data), err)
+			}
+			slow.Close()
+			r := c.last(1)
+			if n := r.BytesDown + r.BytesUp; test.finished && n < int64(len(data)) || r.Detail != "" {
+				t.Errorf("record %+v", r)
+			}
+			eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
+		})
+	}
+}
+
+// The same by the kernel's own doing, with its times shortened, and beside a
+// connection without a tunnel: the far side closes, its kernel forgets, and the
+// gate's keep-alive finds nobody.
+func TestTunnelTailForgotten(t *testing.T) {
+	defer func(was net.KeepAliveConfig) { keepAlive = was }(keepAlive)
+	keepAlive.Idle, keepAlive.Interval = time.Second, time.Second
+	data := make([]byte, 2<<20)
+	_, _ = rand.Read(data)
+	c, k := newTunnelCell(t, nil)
+	defer c.end() // before keepAlive is put back
+	through, far := c.open(k)
+	direct, near := dialTCP(t, k.addr), k.next(t)
+	for _, up := range []*net.TCPConn{far, near} {
+		control(t, up, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_LINGER2, 1) })
+		send(t, up, data)
+		up.Close()
+	}
+	c.noticed()
+	for name, client := range map[string]*net.TCPConn{"through the tunnel": through, "control": direct} {
+		if got, err := io.ReadAll(client); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+}
+
+// A change of policy cuts what is still to be read of a tunnel one end of which
+// is gone, too.
+func TestPolicyCutsTail(t *testing.T) {
+	noLeak(t)
+	c, set := changing(t, nil)
+	k := newCanary(t)
+	c.origin("127.0.0.1:443", k.addr)
+	client, up := c.open(k)
+	send(t, up, make([]byte, 2<<20))
+	_ = up.CloseWrite()
+	arrive(t, up)
+	reset(up)
+	c.noticed()
+	set(nil)
+	if r := c.last(1); r.Reason != firewall.ReasonPolicyChanged {
+		t.Errorf("record %+v", r)
+	}
+	if n, err := io.Copy(io.Discard, client); err == nil {
+		t.Errorf("%d bytes and an end after the cut", n)
+	}
+}
+
+// A client that goes away frees its tunnel also while its bytes wait for a far
+// side that does not read.
+func TestTunnelFreesDeaf(t *testing.T) {
+	noLeak(t)
+	c, k := newTunnelCell(t, nil)
+	client, _ := c.open(k)
+	fill(t, client)
+	if stands, _ := c.standing(func(*tunnel) bool { return true }); !stands {
+		t.Fatal("control: no tunnel stands")
+	}
+	reset(client)
+	if r := c.last(1); r.Verdict != firewall.Allow {
+		t.Errorf("record %+v", r)
+	}
+	eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
+}
+
+// One that finished before has its bytes passed on, for as long as lastsFor.
+func TestTunnelGivesUpTail(t *testing.T) {
+	noLeak(t)
+	defer func(was time.Duration) { lastsFor = was }(lastsFor)
+	lastsFor = 50 * time.Millisecond
+	c, k := newTunnelCell(t, nil)
+	defer c.end() // before lastsFor is put back
+	client, up := c.open(k)
+	// More than the gate's own buffers take of it, and all of it with the gate.
+	send(t, client, make([]byte, 2<<20))
+	_ = client.CloseWrite()
+	arrive(t, client)
+	if _, waits := c.standing(func(t *tunnel) bool { return t.client.waiting() > 0 }); !waits {
+		t.Log("the far side's kernel took all of it")
+	}
+	reset(client)
+	c.last(1)
+	if n, err := io.Copy(io.Discard, up); n == 0 && err == nil {
+		t.Error("nothing came, and an end")
+	}
+}
+
+// What the far side says while the gate has not yet looked at the end of connect
+// is passed on at once.
+func TestTunnelGreeting(t *testing.T) {
+	noLeak(t)
+	for _, ends := range []bool{false, true} {
+		c, _ := newTunnelCell(t, nil)
+		ln, addr := full(t, 1)
+		c.origin("127.0.0.1:443", addr)
+		client := dialTCP(t, c.tls)
+		send(t, client, helloFor("site.example"))
+		eventually(t, "the dial", func() bool { return len(c.dials()) == 1 })
+		resume := make(chan struct{})
+		loops.mu.Lock()
+		for _, l := range loops.running {
+			l.post(func() { <-resume })
+		}
+		loops.mu.Unlock()
+		defer unix.Close(accept(t, ln)) // makes room
+		far := accept(t, ln)            // the kernel has connected, and the loop has not looked
+		if _, err := unix.Write(far, []byte("greeting")); err != nil {
+			t.Fatal(err)
+		}
+		if ends {
+			unix.Close(far)
+		} else {
+			defer unix.Close(far)
+		}
+		close(resume)
+		if got := readN(t, client, 8); string(got) != "greeting" {
+			t.Errorf("got %q", got)
+		}
+		if ends {
+			if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("after the end: %v", err)
+			}
+		}
+		c.end()
+	}
+}
+
+func accept(t *testing.T, ln int) (fd int) {
+	t.Helper()
+	fd, _, err := unix.Accept4(ln, unix.SOCK_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// A connection that comes about for a tunnel that has panicked meanwhile is closed.
+func TestLoopPanicsWhileDialling(t *testing.T) {
+	noLeak(t)
+	dialling, resume := make(chan struct{}), make(chan struct{})
+	k := newCanary(t)
+	c := newCell(t, "strict", func(s *Server) {
+		s.Dial = func(context.Context, netip.AddrPort) (*net.TCPConn, error) {
+			close(dialling)
+			<-resume
+			conn, err := net.Dial("tcp", k.addr)
+			if err != nil {
+				return nil, err
+			}
+			return conn.(*net.TCPConn), nil
+		}
+	})
+	client := dialTCP(t, c.tls)
+	send(t, client, helloFor("site.example"))
+	<-dialling
+	loops.mu.Lock()
+	for _, l := range loops.running {
+		l.post(func() {
+			for _, e := range l.entries {
+				if s, ok := e.handler.(*socket); ok {
+					s.tunnel.panicked(errors.New("a test"))
+				}
+			}
+		})
+	}
+	loops.mu.Unlock()
+	wantCut(t, client)
+	close(resume)
+	wantCut(t, k.next(t))
+	if r := c.last(1); r.Host != "site.example" {
+		t.Errorf("record %+v", r)
+	}
+}
