@@ -17,9 +17,12 @@ import (
 )
 
 const (
-	// settleTime lets a save end before the file is read: an editor writes in
-	// several steps, and some take the file away in between.
-	settleTime = 100 * time.Millisecond
+	// A file is read once nothing has been heard of it for quietTime and it is the
+	// same sureTime later, or after lastMoment: an editor saves in several steps, and
+	// what is there in between may be half a file that is right by itself.
+	quietTime  = 200 * time.Millisecond
+	sureTime   = 100 * time.Millisecond
+	lastMoment = 2 * time.Second
 	// pollEvery finds a change that no event told of: a directory that was
 	// replaced, a file system without events.
 	pollEvery = 5 * time.Second
@@ -96,7 +99,7 @@ func (f *source) watch(ctx context.Context, hangup <-chan os.Signal, reload func
 	}
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
-	var settled <-chan time.Time // set while a save may be under way
+	var save saving
 	for {
 		select {
 		case <-ctx.Done():
@@ -104,27 +107,53 @@ func (f *source) watch(ctx context.Context, hangup <-chan os.Signal, reload func
 		case <-hangup:
 			reload()
 		case <-events:
-			if settled == nil {
-				settled = time.After(settleTime)
-			}
+			save.heard()
 		case <-faults: // events were lost
-			settled = time.After(settleTime)
+			save.heard()
 		case <-poll.C:
 			if w != nil {
 				f.follow(w, log)
 			}
-			f.check(reload)
-		case <-settled:
-			settled = nil
-			f.check(reload)
+			if save.next == nil && f.changed() {
+				save.heard()
+			}
+		case <-save.next:
+			if save.done(f.sum) && f.changed() {
+				reload()
+			}
 		}
 	}
 }
 
-func (f *source) check(reload func()) {
-	if f.changed() {
-		reload()
+// A saving is a save that may be under way; the zero value is none.
+type saving struct {
+	next  <-chan time.Time // when to look; nil if nothing is under way
+	since time.Time        // when it was first heard of
+	sum   string           // of the files at the last look
+}
+
+// heard notes that something has happened to the files.
+func (s *saving) heard() {
+	if s.next == nil {
+		*s = saving{since: time.Now()}
 	}
+	s.wait(quietTime)
+}
+
+func (s *saving) wait(d time.Duration) {
+	s.next = time.After(min(d, lastMoment-time.Since(s.since)))
+}
+
+// done looks at the files and reports whether the save has ended.
+func (s *saving) done(sum func() string) bool {
+	now := sum()
+	if now != s.sum && time.Since(s.since) < lastMoment {
+		s.sum = now
+		s.wait(sureTime)
+		return false
+	}
+	s.next = nil
+	return true
 }
 
 // follow watches the file's directory and, where the path is a link, that of the
