@@ -67,6 +67,7 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 		Engine:    func(context.Context) error { return nil },
 		Log:       slog.New(slog.DiscardHandler),
 		MaxRuns:   4,
+		Users:     1,
 		Queue:     16,
 		Limits: runner.Limits{
 			OutputBytes: 1 << 20, WorkspaceBytes: 64 << 20, WorkspaceFiles: 10000, DiskFloor: 1,
