@@ -87,7 +87,7 @@ func exitCode(err error) int {
 const rootLong = `sallyport runs AI agents in sealed sandboxes whose only way out is a gate.
 
 Exit codes: 0 all well; 1 the run failed, the allowlist has faults, two files or
-receipts differ, or the doctor found something; 2 the usage is wrong or the executor refused the request; 3 the
+receipts differ, an artifact cannot be had, or the doctor found something; 2 the usage is wrong or the executor refused the request; 3 the
 executor cannot be reached; 130 cancelled.
 
 Environment:
@@ -113,7 +113,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&a.addr, "addr", "", "address of the executor, such as http://127.0.0.1:7280")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
-	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.tokenCommand())
+	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.artifactsCommand(), a.tokenCommand())
 	return root
 }
 

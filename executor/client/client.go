@@ -113,13 +113,6 @@ func (c *Client) Cancel(ctx context.Context, id string) (api.Execution, error) {
 	return x, err
 }
 
-// Capabilities says what a request may ask for.
-func (c *Client) Capabilities(ctx context.Context) (api.Capabilities, error) {
-	var v api.Capabilities
-	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/capabilities", &v)
-	return v, err
-}
-
 // BoundaryCheck has the executor try now to get out of a cell of its own, which
 // takes some seconds. A report of probes that got through is no error.
 func (c *Client) BoundaryCheck(ctx context.Context) (api.BoundaryReport, error) {

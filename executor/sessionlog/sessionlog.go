@@ -41,7 +41,6 @@ type Log struct {
 
 	now     func() time.Time
 	file    *os.File
-	path    string
 	session string
 	model   string
 	prompt  *string // not yet written
@@ -55,9 +54,6 @@ type Log struct {
 func New(dir, cwd, execution string) *Log {
 	return &Log{dir: dir, cwd: cwd, execution: execution, now: time.Now}
 }
-
-// Path is the file's path, "" as long as there is none.
-func (l *Log) Path() string { return l.path }
 
 // Prompt logs what the agent is asked, as the log's first line.
 func (l *Log) Prompt(text string) { l.prompt = &text }
@@ -138,7 +134,7 @@ func (l *Log) create() error {
 			break
 		}
 		owner.give(l.file.Chown)
-		l.session, l.path = name, l.dir+"/"+path
+		l.session = name
 		return nil
 	}
 	l.file = nil

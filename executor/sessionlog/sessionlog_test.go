@@ -72,8 +72,8 @@ func TestRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		path, got := read(t, dir)
-		if want := "projects/-srv-work-app/" + o.SessionID + ".jsonl"; path != want || l.Path() != dir+"/"+want {
-			t.Errorf("%s: logged to %s, says %s, want %s", name, path, l.Path(), want)
+		if want := "projects/-srv-work-app/" + o.SessionID + ".jsonl"; path != want {
+			t.Errorf("%s: logged to %s, want %s", name, path, want)
 		}
 		file := "testdata/" + name + ".golden"
 		if *update {
@@ -220,8 +220,11 @@ func TestTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	after, _ := os.ReadFile(dir + "/projects/-a/mine.jsonl")
-	if !bytes.Equal(before, after) || second.Path() != dir+"/projects/-a/01EXECUTION.jsonl" {
-		t.Errorf("the second run wrote to %s; the first's log has changed: %v", second.Path(), !bytes.Equal(before, after))
+	if !bytes.Equal(before, after) {
+		t.Error("the first run's log has changed")
+	}
+	if _, err := os.Stat(dir + "/projects/-a/01EXECUTION.jsonl"); err != nil {
+		t.Errorf("the second run's log: %v", err)
 	}
 	third := open(t, dir, "/a")
 	third.Event(api.Event{Type: api.EventSession, SessionID: "mine"})
