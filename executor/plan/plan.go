@@ -78,8 +78,7 @@ func (t Tier) API() api.Tier {
 
 // Judge makes the plan of a request. policies are the names that the gate knows.
 func (s *Service) Judge(req api.Request, policies []string) (*Plan, *api.Problem) {
-	p := &Plan{Request: req}
-	for _, step := range []func(*Plan) *api.Problem{
+	return judge(req,
 		s.judgePrompt,
 		s.judgeCapabilities,
 		s.judgeIsolation,
@@ -91,7 +90,26 @@ func (s *Service) Judge(req api.Request, policies []string) (*Plan, *api.Problem
 		s.judgeInput,
 		s.judgeGitHub,
 		s.judgeAgent,
-	} {
+	)
+}
+
+// Preview judges, as Judge does, what of a request depends neither on the machine
+// that is to run it nor on other settings than those given: what it asks for at all,
+// its policy, its artifacts and its access to GitHub. The plan has no more than that.
+func Preview(req api.Request, policies []string, github *GitHubService) (*Plan, *api.Problem) {
+	s := &Service{GitHub: github}
+	return judge(req,
+		s.judgePrompt,
+		s.judgeCapabilities,
+		func(p *Plan) *api.Problem { return judgePolicy(p, policies) },
+		judgeArtifacts,
+		s.judgeGitHub,
+	)
+}
+
+func judge(req api.Request, steps ...func(*Plan) *api.Problem) (*Plan, *api.Problem) {
+	p := &Plan{Request: req}
+	for _, step := range steps {
 		if problem := step(p); problem != nil {
 			return nil, problem
 		}
