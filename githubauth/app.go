@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,12 +76,20 @@ func NewApp(c Config) (*App, error) {
 // Hosts are the hosts that a run needs.
 func (a *App) Hosts() Hosts { return hostsOf(a.base) }
 
+// unknownApp is what GitHub writes where the issuer of a JWT is no App. Its status
+// is that of whatever else is not there, so the words have to tell.
+const unknownApp = "Integration not found"
+
 // do makes a call as the App. Where GitHub does not take the JWT and its clock is
 // another than was thought, it learns that and tries once more.
 func (a *App) do(ctx context.Context, c call) (answer, error) {
 	before := a.clock.offset()
 	got, err := do(ctx, a.asApp, c)
 	e, ok := errors.AsType[*Error](err)
+	if ok && e.Status == http.StatusNotFound && strings.Contains(e.says, unknownApp) {
+		e.Reason = ReasonUnauthorized
+		e.Problem = fmt.Sprintf("GitHub knows no App %d%s: is that the App ID on its settings page, and of this GitHub?", a.id, e.says)
+	}
 	if !ok || e.Status != http.StatusUnauthorized {
 		return got, err
 	}

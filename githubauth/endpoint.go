@@ -43,11 +43,36 @@ func parseBase(base string) (*url.URL, error) {
 		return nil, errors.New("the address of GitHub's API is a host and a path, such as https://github.example.com/api/v3/")
 	}
 	u.Host = strings.ToLower(u.Host)
+	if right := publicAPI(u); right != "" {
+		return nil, fmt.Errorf("that is not the address of GitHub's API, which is %s", right)
+	}
 	client, err := github.NewClient(nil).WithEnterpriseURLs(u.String(), u.String())
 	if err != nil {
 		return nil, errors.New("the address of GitHub's API is not a URL")
 	}
 	return client.BaseURL, nil
+}
+
+// publicAPI is the address that u should be, where u is of github.com or of a
+// ghe.com without being that of an API; "" where there is nothing to say. Such an
+// address would be taken for a GitHub Enterprise Server's.
+func publicAPI(u *url.URL) string {
+	host := strings.TrimSuffix(u.Hostname(), ".")
+	right := ""
+	switch rest, of := strings.CutSuffix(host, ".ghe.com"); {
+	case host == "github.com" || strings.HasSuffix(host, ".github.com"):
+		right = "api.github.com"
+	case host == "ghe.com" || of && rest == "api":
+		return "https://api.NAME.ghe.com/"
+	case of:
+		right = "api." + rest[strings.LastIndex(rest, ".")+1:] + ".ghe.com"
+	default:
+		return ""
+	}
+	if u.Hostname() == right && (u.Path == "" || u.Path == "/") {
+		return ""
+	}
+	return "https://" + right + "/"
 }
 
 // newTransport trusts roots, the system's where nil, and goes through the proxy

@@ -44,6 +44,7 @@ type Error struct {
 	// err is a context's error or that of a grant, nothing that carries a request.
 	err  error
 	date time.Time // of the answer, by GitHub's clock; zero where it did not say
+	says string    // what GitHub wrote, as a part of Problem; "" where nothing
 }
 
 func (e *Error) Error() string {

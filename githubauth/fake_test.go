@@ -136,7 +136,7 @@ func (f *fakeGitHub) asApp(w http.ResponseWriter, r *http.Request) bool {
 	now := f.now().Unix()
 	switch {
 	case claims.Iss != fmt.Sprint(testAppID):
-		f.say(w, 401, "'Issuer' claim ('iss') must be an Integer")
+		f.say(w, 404, "Integration not found")
 	case claims.Iat == nil || *claims.Iat > now:
 		f.say(w, 401, "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued")
 	case claims.Exp == nil || *claims.Exp <= now:

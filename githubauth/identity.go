@@ -59,21 +59,12 @@ func (a *App) Identity(ctx context.Context, t Token) (Identity, error) {
 	const op = "find out the App's identity"
 	ctx, cancel := context.WithTimeout(ctx, overallTimeout)
 	defer cancel()
-	got, err := a.do(ctx, call{op: op, method: http.MethodGet, path: "app"})
+	slug, err := a.slug(ctx, op)
 	if err != nil {
 		return Identity{}, err
 	}
-	var app struct {
-		Slug string `json:"slug"`
-	}
-	if err := decode(op, got.body, &app); err != nil {
-		return Identity{}, err
-	}
-	if !slugForm.MatchString(app.Slug) {
-		return Identity{}, malformed(op, "GitHub's answer does not name the App")
-	}
 	found, err := account(ctx, a.plain, a.Hosts(), call{op: op, method: http.MethodGet, token: t.Value(),
-		path: "users/" + url.PathEscape(app.Slug+"[bot]")})
+		path: "users/" + url.PathEscape(slug+"[bot]")})
 	if err != nil {
 		return Identity{}, err
 	}
@@ -81,6 +72,32 @@ func (a *App) Identity(ctx context.Context, t Token) (Identity, error) {
 	defer a.mu.Unlock()
 	a.identity = found
 	return found, nil
+}
+
+// Slug asks GitHub what the App is called, such as "acme-helper". An answer says
+// that the App's number and its key are right. It takes 30 s at most; the error is an
+// *Error.
+func (a *App) Slug(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, overallTimeout)
+	defer cancel()
+	return a.slug(ctx, "look for the GitHub App")
+}
+
+func (a *App) slug(ctx context.Context, op string) (string, error) {
+	got, err := a.do(ctx, call{op: op, method: http.MethodGet, path: "app"})
+	if err != nil {
+		return "", err
+	}
+	var app struct {
+		Slug string `json:"slug"`
+	}
+	if err := decode(op, got.body, &app); err != nil {
+		return "", err
+	}
+	if !slugForm.MatchString(app.Slug) {
+		return "", malformed(op, "GitHub's answer does not name the App")
+	}
+	return app.Slug, nil
 }
 
 var loginForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}(\[bot\])?$`)

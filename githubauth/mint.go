@@ -37,6 +37,7 @@ func (a *App) Mint(ctx context.Context, g Grant) (Token, error) {
 	}
 	token, err := a.judge(op, g, in, got)
 	if err != nil {
+		a.forget(g.Owner) // it may have another name now
 		a.discard(caller, salvage(got.body))
 		return Token{}, err
 	}
@@ -56,7 +57,7 @@ func (a *App) requestToken(ctx context.Context, op string, g Grant) (installatio
 			lost: func(part []byte) { a.discard(ctx, salvage(part)) }})
 	}
 	got, err := ask()
-	if status(err) == http.StatusNotFound { // installed anew, or suspended
+	if absent(err) { // installed anew, or suspended
 		if in, err = a.installation(ctx, op, g.Owner, true); err != nil {
 			return in, answer{}, err
 		}
@@ -79,9 +80,8 @@ func (a *App) explain(ctx context.Context, op string, g Grant, err error) error 
 	if err != nil {
 		return refused
 	}
-	if wide, ok := errors.AsType[*WiderError](g.Profile.Permissions.Within(in.Permissions)); ok {
-		refused.Problem = fmt.Sprintf("the App's installation for %s does not have %s: %s, which profile %q needs: "+
-			"add it in the App's settings and accept it for %s", g.Owner, wide.Permission, wide.Level, g.Profile.Name, g.Owner)
+	if problem := in.lacks(g); problem != "" {
+		refused.Problem = problem
 		return refused
 	}
 	refused.Problem += "; does the App's installation for " + g.Owner + " include the repositories that the run names?"

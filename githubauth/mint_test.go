@@ -192,13 +192,15 @@ func TestOutside(t *testing.T) {
 		{"acme", []string{"shop", "hello", "gone"}, []string{"hello", "gone"}},
 		{"nobody", []string{"shop"}, []string{"shop"}},
 	} {
-		got, err := b.app.Outside(t.Context(), test.owner, test.names)
+		got, err := b.app.Outside(t.Context(), grant(t, "read", test.owner, test.names...))
 		if err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s %v: outside are %v, %v; want %v", test.owner, test.names, got, err, test.want)
 		}
 	}
 	for _, bad := range [][2]string{{"a/b", "shop"}, {"Acme", "../x"}, {"Acme", ""}} {
-		_, err := b.app.Outside(t.Context(), bad[0], []string{bad[1]})
+		forged := grant(t, "read", "Acme", "shop")
+		forged.Owner, forged.Repositories = bad[0], []string{bad[1]}
+		_, err := b.app.Outside(t.Context(), forged)
 		failure(t, err, githubauth.ReasonInvalidGrant)
 	}
 }

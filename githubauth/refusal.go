@@ -50,6 +50,7 @@ func (c call) refused(resp *http.Response, err error) *Error {
 	e := &Error{Op: c.op, Status: resp.StatusCode}
 	e.date, _ = http.ParseTime(resp.Header.Get("Date"))
 	says := message(err, resp.Request)
+	e.says = says
 	code := resp.StatusCode
 	_, secondary := errors.AsType[*github.AbuseRateLimitError](err)
 	limited := secondary || resp.Header.Get("Retry-After") != "" || resp.Header.Get("X-RateLimit-Remaining") == "0"

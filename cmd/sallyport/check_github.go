@@ -24,6 +24,7 @@ type gitHubCheck struct {
 	policies *firewall.Policies
 	profiles *githubauth.Profiles
 	hosts    githubauth.Hosts
+	said     string // of the App, "" where it was not asked for
 	warned   int
 }
 
@@ -55,7 +56,10 @@ func (c *gitHubCheck) gitHub(ctx context.Context) (warned int, err error) {
 	for _, name := range c.policies.Names() {
 		c.pair(name, c.profiles.Names())
 	}
-	return c.warned, nil
+	if c.wanted {
+		c.said, err = c.askApp(ctx)
+	}
+	return c.warned, err
 }
 
 func (c *gitHubCheck) loadProfiles() (*githubauth.Profiles, error) {
@@ -71,6 +75,23 @@ func (c *gitHubCheck) loadProfiles() (*githubauth.Profiles, error) {
 		fmt.Fprintln(c.stderr, safe(fault.Error()))
 	}
 	return nil, &exitError{code: exitFailed}
+}
+
+// askApp says whether GitHub knows the App of the executor's settings and takes its
+// key, where they are there.
+func (c *gitHubCheck) askApp(ctx context.Context) (string, error) {
+	app, err := c.gitHubApp()
+	if err != nil {
+		return "", err
+	}
+	if app == nil {
+		return "whether GitHub takes the App's key was not looked up: " + noApp, nil
+	}
+	slug, err := app.Slug(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("GitHub takes the key of the App %s, %s", c.getenv(appVariable), slug), nil
 }
 
 func (c *gitHubCheck) warn(w fmt.Stringer) {
@@ -158,6 +179,9 @@ func (c *gitHubCheck) print() {
 	}
 	for _, off := range c.profiles.SwitchedOff() {
 		fmt.Fprintln(c.stdout, safe(off.String()))
+	}
+	if c.said != "" {
+		fmt.Fprintln(c.stdout, safe(c.said))
 	}
 	if c.file != "" {
 		fmt.Fprintf(c.stdout, "%s is right\n", safe(c.file))

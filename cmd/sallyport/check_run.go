@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -21,33 +21,48 @@ func (c *gitHubCheck) checkRun(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	access := request.Opts.GithubAccess
-	if access == nil {
+	service := plan.GitHubService{Profiles: c.profiles}
+	if value := c.getenv(allowKeyVariable); value != "" {
+		if service.AllowKey, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("%s: %.64q is neither true nor false", allowKeyVariable, value)
+		}
+	}
+	judged, problem := plan.Preview(request, c.policies.Names(), &service)
+	if problem != nil {
+		return c.refused(problem, request, service)
+	}
+	if judged.GitHub == nil {
 		fmt.Fprintf(c.stdout, "%s asks for no access to GitHub\n", safe(c.run))
 		return nil
 	}
-	policy := "strict"
-	if request.Config.UnrestrictedEgress {
-		policy = "open"
-	} else if request.Config.Egress != "" {
-		policy = request.Config.Egress
-	}
-	if _, ok := c.policies.Policy(policy); !ok {
-		return c.fault("config.egress", "%s has no policy %q; it has %s", c.allow, policy, strings.Join(c.policies.Names(), ", "))
-	}
-	names := slices.Clone(access.Repositories)
-	if access.Repo != "" && !slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, access.Repo) }) {
-		names = append([]string{access.Repo}, names...)
-	}
-	grant, err := c.profiles.NewGrant(access.Profile, access.Owner, names)
-	if err != nil {
-		return c.fault("opts.githubAccess", "%v", err)
-	}
-	if access.AllowMcpAppAuth && !grant.Profile.AllowMcpAppAuth {
-		return c.fault("opts.githubAccess.allowMcpAppAuth", "the profile %q does not allow the App's private key", access.Profile)
-	}
-	c.pair(policy, []string{access.Profile})
+	grant := judged.GitHub.Grant
+	c.pair(judged.Policy, []string{grant.Profile.Name})
 	return c.installed(ctx, grant)
+}
+
+// The executor's settings that are read here, too.
+const (
+	appVariable      = "SALLYPORT_GITHUB_APP_ID"
+	keyVariable      = "SALLYPORT_GITHUB_APP_KEY_FILE"
+	allowKeyVariable = "SALLYPORT_GITHUB_ALLOW_APP_KEY"
+
+	noApp = appVariable + " and " + keyVariable + " are not set"
+)
+
+// refused prints what the executor would say to the request, and which setting of
+// its is not known here.
+func (c *gitHubCheck) refused(problem *api.Problem, request api.Request, service plan.GitHubService) error {
+	field, _ := problem.Details["field"].(string)
+	text := problem.Detail
+	if strings.HasPrefix(text, field) {
+		field = ""
+	}
+	if a := request.Opts.GithubAccess; a != nil && a.AllowMcpAppAuth && !service.AllowKey && problem.Code == api.CodeCapability {
+		if p, ok := c.profiles.Get(a.Profile); ok && p.AllowMcpAppAuth {
+			text += " (" + allowKeyVariable + " is not true here)"
+		}
+	}
+	return c.fault(field, "%s", text)
 }
 
 func (c *gitHubCheck) readRequest() (api.Request, error) {
@@ -86,11 +101,14 @@ func (c *gitHubCheck) installed(ctx context.Context, g githubauth.Grant) error {
 		return err
 	}
 	if app == nil {
-		fmt.Fprintf(c.stdout, "%s: whether the App is installed for %s was not looked up: SALLYPORT_GITHUB_APP_ID and SALLYPORT_GITHUB_APP_KEY_FILE are not set\n",
-			safe(c.run), asked)
+		fmt.Fprintf(c.stdout, "%s: whether the App is installed for %s was not looked up: %s\n",
+			safe(c.run), asked, noApp)
 		return nil
 	}
-	outside, err := app.Outside(ctx, g.Owner, g.Repositories)
+	outside, err := app.Outside(ctx, g)
+	if e, ok := errors.AsType[*githubauth.Error](err); ok && e.Reason == githubauth.ReasonNotPermitted && e.Status == 0 {
+		return c.fault("opts.githubAccess", "%s", e.Problem)
+	}
 	if err != nil {
 		return err
 	}
@@ -104,13 +122,13 @@ func (c *gitHubCheck) installed(ctx context.Context, g githubauth.Grant) error {
 
 // gitHubApp is the App of the executor's settings, nil where there are none.
 func (c *gitHubCheck) gitHubApp() (*githubauth.App, error) {
-	number, file := c.getenv("SALLYPORT_GITHUB_APP_ID"), c.getenv("SALLYPORT_GITHUB_APP_KEY_FILE")
+	number, file := c.getenv(appVariable), c.getenv(keyVariable)
 	if number == "" || file == "" {
 		return nil, nil
 	}
 	id, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("SALLYPORT_GITHUB_APP_ID: %.64q is no number", number)
+		return nil, fmt.Errorf("%s: %.64q is no number", appVariable, number)
 	}
 	key, err := githubauth.LoadKey(file)
 	if err != nil {

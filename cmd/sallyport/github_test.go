@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"io"
 	"log"
@@ -19,18 +20,40 @@ import (
 	"sallyport/firewall"
 )
 
-// A testGitHub has an App that is installed for acme/shop and acme/site.
+// A testGitHub has the App 7, which is installed for acme/shop and acme/site, may only
+// read in octocat/hello, and is suspended for asleep/app.
 type testGitHub struct{ url, ca, key string }
+
+const writesAll = `{"id": 7, "account": {"login": "acme"}, "permissions": {"contents": "write", "issues": "write", "pull_requests": "write", "metadata": "read"}}`
+
+// testInstallations are what the App may ask for, with the answers.
+var testInstallations = map[string]string{
+	"app":                              `{"id": 7, "slug": "acme-helper"}`,
+	"repos/acme/shop/installation":     writesAll,
+	"repos/acme/site/installation":     writesAll,
+	"repos/octocat/hello/installation": `{"id": 8, "account": {"login": "octocat"}, "permissions": {"contents": "read", "issues": "read", "pull_requests": "read", "metadata": "read"}}`,
+	"repos/asleep/app/installation":    `{"id": 9, "account": {"login": "asleep"}, "suspended_at": "2026-01-01T00:00:00Z", "permissions": {"contents": "read", "issues": "read", "pull_requests": "read", "metadata": "read"}}`,
+}
 
 func startGitHub(t *testing.T) testGitHub {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		switch jwt, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); {
-		case !ok || strings.Count(jwt, ".") != 2:
+		answer, found := testInstallations[strings.TrimPrefix(r.URL.Path, "/api/v3/")]
+		part := strings.Split(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), ".")
+		if len(part) != 3 {
 			w.WriteHeader(http.StatusUnauthorized)
-		case r.URL.Path == "/api/v3/repos/acme/shop/installation", r.URL.Path == "/api/v3/repos/acme/site/installation":
-			w.Write([]byte(`{"id": 7, "account": {"login": "acme"}}`))
+			return
+		}
+		claims, err := base64.RawURLEncoding.DecodeString(part[1])
+		switch {
+		case err != nil:
+			w.WriteHeader(http.StatusUnauthorized)
+		case !strings.Contains(string(claims), `"iss":"7"`):
+			w.WriteHeader(http.StatusNotFound)
+			w.Write([]byte(`{"message": "Integration not found"}`))
+		case found:
+			w.Write([]byte(answer))
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
