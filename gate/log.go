@@ -97,8 +97,9 @@ func (d *decisionLog) flush() error {
 	return d.write()
 }
 
-// ready reports whether decisions can be written. While they cannot, it tries
-// what waits again now and then.
+// ready reports whether decisions can be written. While they cannot, it has what
+// waits tried again now and then, and does not wait for that: it is asked on the
+// loops of all cells. close waits for a try, which holds d.writing.
 func (d *decisionLog) ready() bool {
 	if !d.down.Load() {
 		return true
@@ -106,11 +107,15 @@ func (d *decisionLog) ready() bool {
 	if !d.writing.TryLock() { // somebody tries it just now, and may have to wait
 		return false
 	}
-	defer d.writing.Unlock()
-	if !d.down.Load() {
-		return true
+	if !d.down.Load() || time.Since(d.tried) < retryAfter {
+		d.writing.Unlock()
+		return !d.down.Load()
 	}
-	return time.Since(d.tried) >= retryAfter && d.write() == nil
+	go func() {
+		defer d.writing.Unlock()
+		_ = d.write() // notes its error
+	}()
+	return false
 }
 
 // write writes what waits. d.writing is held.

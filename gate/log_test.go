@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -275,5 +276,47 @@ func BenchmarkLine(b *testing.B) {
 	for b.Loop() {
 		var head batchHead // none to take over
 		buf = head.appendLine(buf[:0], &r)
+	}
+}
+
+// A failing is a writer that fails at first and then hangs until it is let go.
+type failing struct {
+	tries atomic.Int64
+	free  chan struct{}
+}
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.tries.Add(1) == 1 {
+		return 0, errors.New("no space left on device")
+	}
+	<-f.free
+	return len(p), nil
+}
+
+// Whether a log that failed can be written is known without waiting for a try
+// that hangs.
+func TestLogHangs(t *testing.T) {
+	w := &failing{free: make(chan struct{})}
+	d := &decisionLog{w: w, log: slog.New(slog.DiscardHandler)}
+	d.add(firewall.Record{Verdict: firewall.Allow})
+	if d.flush() == nil || d.ready() {
+		t.Fatal("control: it did not fail")
+	}
+	for end := time.Now().Add(10 * time.Second); w.tries.Load() < 2; time.Sleep(time.Millisecond) {
+		if d.ready() || time.Now().After(end) {
+			t.Fatal("ready, or not tried again")
+		}
+	}
+	if d.ready() {
+		t.Error("ready while it hangs")
+	}
+	close(w.free)
+	for end := time.Now().Add(10 * time.Second); !d.ready(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not ready although it writes")
+		}
+	}
+	if err := d.close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -220,11 +220,11 @@ func (b *bench) latency(s *server, n int) (p50, p99 float64, err error) {
 	return at(0.5), at(0.99), nil
 }
 
-// beside opens tunnels of one cell, one after the other, while 64 of another one
+// beside opens tunnels of one cell, one after the other, while 16 of another one
 // download as fast as they can, and returns the median and the 99th percentile of
 // the time that one took, in milliseconds. The peers have no cells.
 func (b *bench) beside(s *server, lasting time.Duration) (p50, p99 float64, err error) {
-	const streams = 64
+	const streams = 16
 	bulk := make([]net.Conn, streams)
 	defer func() { closeAll(bulk) }()
 	for i := range bulk {
