@@ -27,6 +27,10 @@ type StaticConfig struct {
 // It can do all that it was made for, whatever a run asks for, and goes on after the
 // run.
 type Static struct {
+	// Warning says that others than the file's owner could read it when it was first
+	// read, "" where not.
+	Warning string
+
 	file   string
 	base   *url.URL
 	client *endpoint
@@ -42,23 +46,23 @@ func NewStatic(c StaticConfig) (*Static, error) {
 		return nil, fmt.Errorf("use a static GitHub token: %w", err)
 	}
 	s := &Static{file: c.TokenFile, base: base, client: newEndpoint(base, newTransport(c.Roots, c.Dial))}
-	if _, err := s.read(); err != nil {
+	if _, s.Warning, err = s.read(); err != nil {
 		return nil, fmt.Errorf("use a static GitHub token: %w", err)
 	}
 	return s, nil
 }
 
-func (s *Static) read() (string, error) {
-	text, _, err := readSecret(s.file, maxTokenFile)
+func (s *Static) read() (value, warning string, err error) {
+	text, warning, err := readSecret(s.file, maxTokenFile)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer clear(text)
-	value := string(bytes.TrimSpace(text))
+	value = string(bytes.TrimSpace(text))
 	if !isValue(value) {
-		return "", errors.New(s.file + " does not hold a token alone")
+		return "", "", errors.New(s.file + " does not hold a token alone")
 	}
-	return value, nil
+	return value, warning, nil
 }
 
 // Hosts are the hosts that a run needs.
@@ -70,7 +74,7 @@ func (s *Static) Mint(_ context.Context, g Grant) (Token, error) {
 	if err := g.check(); err != nil {
 		return Token{}, &Error{Op: op, Reason: ReasonInvalidGrant, Problem: err.Error(), err: err}
 	}
-	value, err := s.read()
+	value, _, err := s.read()
 	if err != nil {
 		return Token{}, &Error{Op: op, Reason: ReasonUnauthorized, Problem: err.Error(), err: err}
 	}

@@ -29,6 +29,19 @@ func TestStatic(t *testing.T) {
 		t.Errorf("the hosts are %v", hosts)
 	}
 
+	if s.Warning != "" {
+		t.Error(s.Warning)
+	}
+	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o640: true, 0o644: true} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		open, err := githubauth.NewStatic(githubauth.StaticConfig{TokenFile: path})
+		if err != nil || strings.Contains(open.Warning, "chmod 0400 "+path) != warned || !warned && open.Warning != "" {
+			t.Errorf("mode %o: %q, %v", mode, open.Warning, err)
+		}
+	}
+
 	// A new token counts at once, a file that went is an error.
 	write := func(text string) {
 		if err := os.Remove(path); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -70,6 +71,9 @@ func setUpGitHub(s settings, log *slog.Logger) (*executor.GitHub, *plan.GitHubSe
 		if err != nil {
 			return nil, nil, err
 		}
+		if static.Warning != "" {
+			log.Warn("about the static GitHub token", "finding", static.Warning)
+		}
 		log.Warn("runs get a static GitHub token, which nothing narrows to what they may do", "file", g.TokenFile)
 		return &executor.GitHub{Issuer: static, APIURL: g.APIURL, Source: api.SourceStatic}, service, nil
 	}
@@ -89,6 +93,24 @@ func setUpGitHub(s settings, log *slog.Logger) (*executor.GitHub, *plan.GitHubSe
 		access.Key = func() ([]byte, error) { return githubauth.ReadPEM(g.AppKeyFile) }
 	}
 	return access, service, nil
+}
+
+// checkApp asks GitHub once for the App, so that its operator reads of a number or a
+// key that is not right before a run fails for it. It ends with ctx.
+func checkApp(ctx context.Context, access *executor.GitHub, log *slog.Logger) {
+	if access == nil {
+		return
+	}
+	app, ok := access.Issuer.(*githubauth.App)
+	if !ok {
+		return
+	}
+	switch slug, err := app.Slug(ctx); {
+	case err == nil:
+		log.Info("GitHub takes the App's key", "app", slug)
+	case ctx.Err() == nil:
+		log.Warn("runs get no GitHub tokens as it is", "error", err)
+	}
 }
 
 // revokeLeft is what an executor can do without an engine for runs that are over.

@@ -78,6 +78,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	var tending sync.WaitGroup
 	cctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	tending.Go(func() { cells.Run(cctx) }) // it ends with cctx alone
+	tending.Go(func() { checkApp(cctx, config.GitHub, log) })
 	log.Info("executor started", "version", config.Version, "listen", ln.Addr().String(), "stack", s.Stack, "state", s.State)
 	err = e.Serve(ctx, ln)
 	stop()
