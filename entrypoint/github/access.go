@@ -40,8 +40,12 @@ const (
 // user is what GitHub calls the user of an installation's token.
 const user = "x-access-token"
 
-// publicHost is GitHub itself, in contrast to an Enterprise Server.
-const publicHost = "github.com"
+// publicHost is GitHub itself; under residencyHosts are those of GitHub Enterprise
+// Cloud with data residency. Every other host is an Enterprise Server.
+const (
+	publicHost     = "github.com"
+	residencyHosts = ".ghe.com"
+)
 
 // Access is what the token of a run is for.
 type Access struct {
@@ -125,6 +129,11 @@ func Environment(a Access, token string, key bool, id Identity) map[string]strin
 		env["GH_ENTERPRISE_TOKEN"] = token
 	}
 	return env
+}
+
+// enterprise reports whether the access is to an Enterprise Server.
+func (a Access) enterprise() bool {
+	return a.Host != publicHost && !strings.HasSuffix(a.Host, residencyHosts)
 }
 
 // readAccess reads what Files has put in.

@@ -125,33 +125,6 @@ func FuzzCredential(f *testing.F) {
 	})
 }
 
-func TestFreshen(t *testing.T) {
-	env := []string{"PATH=/bin", "GIT_TOKEN=old", "GH_TOKEN=old", "GITHUB_TOKEN=mine", "OTHER=old", "GH_ENTERPRISE_TOKEN=old"}
-	got := strings.Join(freshen(env, "new"), " ")
-	if want := "PATH=/bin GIT_TOKEN=new GH_TOKEN=new GITHUB_TOKEN=mine OTHER=old GH_ENTERPRISE_TOKEN=new"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	if got := strings.Join(freshen([]string{"GH_TOKEN=", "A"}, "new"), " "); got != "GH_TOKEN= A" {
-		t.Errorf("without a token to begin with: %s", got)
-	}
-}
-
-func TestNextGh(t *testing.T) {
-	dir := t.TempDir()
-	gh := filepath.Join(dir, "gh")
-	if _, err := nextGh([]string{"PATH=/run/sallyport/bin:" + dir}); err == nil || !strings.Contains(err.Error(), "not in this sandbox's image") {
-		t.Errorf("without gh: %v", err)
-	}
-	if err := os.WriteFile(gh, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{dir, "/run/sallyport/bin:" + dir, "/run/sallyport/bin/:.:relative:" + dir} {
-		if got, err := nextGh([]string{"A=b", "PATH=" + path}); err != nil || got != gh {
-			t.Errorf("PATH %s: %q, %v", path, got, err)
-		}
-	}
-}
-
 func TestEnvironment(t *testing.T) {
 	id := Identity{Name: "acme-bot[bot]", Email: "7+acme-bot[bot]@users.noreply.github.com"}
 	env := Environment(access, "ghs_x", false, id)

@@ -15,25 +15,41 @@ import (
 // beganWith is the variable that holds the token that the run began with.
 const beganWith = "GIT_TOKEN"
 
-// tokenVariables are those that gh takes a token from (gh help environment).
-var tokenVariables = []string{"GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"}
+// The variables that gh takes a token from (gh help environment): for github.com
+// and what is under ghe.com, and for every other host.
+var (
+	publicVariables     = []string{"GH_TOKEN", "GITHUB_TOKEN"}
+	enterpriseVariables = []string{"GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"}
+)
 
 // Gh becomes the gh that comes next in PATH, with the token that is valid now
 // in place of the one that the run began with. args are those of the command
 // line, the name first.
 func Gh(args, environ []string) error {
-	program, err := nextGh(environ)
+	program, environ, err := behind(environ, accessPath, TokenPath)
 	if err != nil {
 		return err
 	}
-	token, err := readToken(TokenPath)
-	if err != nil {
-		return fmt.Errorf("gh: %w", err)
-	}
-	if err := unix.Exec(program, args, freshen(environ, token)); err != nil {
+	if err := unix.Exec(program, args, environ); err != nil {
 		return fmt.Errorf("start %s: %w", program, err)
 	}
 	return nil
+}
+
+// behind is the gh behind the front, and its environment.
+func behind(environ []string, accessFile, tokenFile string) (program string, fresh []string, err error) {
+	if program, err = nextGh(environ); err != nil {
+		return "", nil, err
+	}
+	access, err := readAccess(accessFile)
+	if err != nil {
+		return "", nil, fmt.Errorf("gh: %w", err)
+	}
+	token, err := readToken(tokenFile)
+	if err != nil {
+		return "", nil, fmt.Errorf("gh: %w", err)
+	}
+	return program, freshen(environ, token, access.enterprise()), nil
 }
 
 // nextGh finds gh in PATH beyond the shims.
@@ -58,8 +74,9 @@ func nextGh(environ []string) (string, error) {
 }
 
 // freshen puts a token in place of the one that the run began with. A variable
-// with another value was set by somebody who meant it.
-func freshen(environ []string, token string) []string {
+// with another value was set by somebody who meant it. The token of an Enterprise
+// Server is left out where gh would show it to github.com.
+func freshen(environ []string, token string, enterprise bool) []string {
 	var began string
 	for _, e := range environ {
 		if v, ok := strings.CutPrefix(e, beganWith+"="); ok {
@@ -69,7 +86,12 @@ func freshen(environ []string, token string) []string {
 	fresh := make([]string, 0, len(environ))
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
-		if began != "" && value == began && (name == beganWith || slices.Contains(tokenVariables, name)) {
+		public := slices.Contains(publicVariables, name)
+		ours := began != "" && value == began
+		if enterprise && public && (ours || value == token) {
+			continue
+		}
+		if ours && (public || name == beganWith || slices.Contains(enterpriseVariables, name)) {
 			e = name + "=" + token
 		}
 		fresh = append(fresh, e)
