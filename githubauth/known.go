@@ -17,7 +17,8 @@ const (
 type permission struct {
 	levels []string
 	reach  string
-	// risk says what write lets an agent do that is more than it sounds.
+	// risk says what write lets an agent do that is more than it sounds. It is told of
+	// an operator's own profiles; of the built-in ones docs/github.md tells it.
 	risk string
 }
 
@@ -38,7 +39,7 @@ var knownPermissions = map[string]permission{
 	"attestations":                 {levels: readWrite, risk: "vouches for where an artifact comes from"},
 	"checks":                       {levels: readWrite, risk: "reports checks as passed"},
 	"codespaces":                   {levels: readWrite, risk: "starts machines that hold the repository's secrets"},
-	"contents":                     {levels: readWrite},
+	"contents":                     {levels: readWrite, risk: "changes what existing workflows run, and starts those that wait for a dispatch, with the repository's secrets"},
 	"dependabot_secrets":           {levels: readWrite, risk: "sets secrets that Dependabot runs use"},
 	"deployments":                  {levels: readWrite, risk: "starts deployments"},
 	"discussions":                  {levels: readWrite},

@@ -42,6 +42,9 @@ func (ps *Profiles) Lint() []Finding {
 	used := Permissions{"metadata": Admin} // it is always there
 	for name, p := range ps.byName {
 		used.union(p.Permissions)
+		if ps.lines[name] == 0 { // built in
+			continue
+		}
 		for _, problem := range p.lint() {
 			all = append(all, Finding{ps.file, ps.lines[name], wordProfiles + "." + name, problem})
 		}

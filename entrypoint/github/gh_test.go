@@ -45,6 +45,7 @@ func TestNextGh(t *testing.T) {
 // TestGhToOtherHosts: gh itself, behind the front, has the run's token for the run's
 // host, and that of an Enterprise Server for no github.com.
 //
+// probe: G8
 // oracle: gh, which says whom it would show which token to
 func TestGhToOtherHosts(t *testing.T) {
 	for _, tt := range []struct {
