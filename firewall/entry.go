@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-	"golang.org/x/net/idna"
 	"golang.org/x/net/publicsuffix"
 
 	"sallyport/internal/strictyaml"
@@ -130,45 +129,6 @@ func holdsSuffixes(s string) bool {
 // ownSuffixes are on the public suffix list for the sake of cookies, while what
 // is served under them is chosen by path, not by host.
 var ownSuffixes = [...]string{"githubusercontent.com"}
-
-// hostFault says what is wrong with a host and what would be right.
-func hostFault(s, bare string, err error) string {
-	if strings.Contains(s, "*") {
-		return starFault(s)
-	}
-	if _, rest, isURL := strings.Cut(s, "://"); isURL {
-		host, _, _ := strings.Cut(rest, "/")
-		return quote(s) + " is a URL: write the host alone, " + quote(host)
-	}
-	if _, err := netip.ParsePrefix(bare); err == nil {
-		return quote(s) + " is an address range: an entry names a host, and its private: the ranges it may lead to"
-	}
-	if host, _, hasPath := strings.Cut(bare, "/"); hasPath {
-		return quote(s) + " holds a path: write the host alone, " + quote(host)
-	}
-	name, port, _ := strings.Cut(bare, ":")
-	if _, err := ParseName(name); err == nil && isNumber(port) && port != "" {
-		return quote(s) + " holds a port: write {host: " + show(strings.TrimSuffix(s, bare)+name) + ", ports: [" + show(port) + "]}"
-	}
-	if a, e := idna.Lookup.ToASCII(bare); err == errULabel && e == nil && a != bare {
-		return quote(s) + " is not ASCII: write " + quote(strings.TrimSuffix(s, bare)+a)
-	}
-	if err == errSingle && s != bare {
-		return quote(s) + " is a public suffix or a single label: name the hosts that are meant"
-	}
-	return quote(s) + " is not a host: " + err.Error()
-}
-
-func starFault(s string) string {
-	rest, ok := strings.CutPrefix(s, "*.")
-	if !ok || strings.Contains(rest, "*") {
-		return quote(s) + `: there are no stars here; ".example.com" is that name and every subdomain, and "allow: any" is every host`
-	}
-	if _, err := ParseName(rest); err != nil {
-		return quote(s) + ": there are no stars here, and a whole public suffix cannot be allowed: name the hosts that are meant"
-	}
-	return quote(s) + ": there are no stars here; write " + quote("."+rest) + " for that name and every subdomain"
-}
 
 func (l *loader) readPorts(n ast.Node, field string) []uint16 {
 	var ports []uint16

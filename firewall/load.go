@@ -61,6 +61,7 @@ func newLoader(filename string) *loader {
 		MaxBytes:   maxFile,
 		MaxLevels:  32, // a real one has three
 		Needs:      "it needs version, groups and policies",
+		Star:       starFault("*"),
 		NumberKeys: true,
 		Quote:      quote,
 		Show:       func(s string) string { return Escape(s, 200) },

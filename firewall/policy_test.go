@@ -200,10 +200,10 @@ policies:
 		"CRLF":     strings.ReplaceAll(base, "\n", "\r\n"),
 		"BOM":      "\ufeff" + base,
 		"groups": `{version: 1, groups: {one: [y.example], two: [.X.Example.]}, policies: {
-			p: {allow: [{host: .z.example, private: [192.168.0.0/16, 10.0.0.0/8, 10.1.0.0/16], ports: [443, 80]}, two, one], ech: refuse}}}`,
+            p: {allow: [{host: .z.example, private: [192.168.0.0/16, 10.0.0.0/8, 10.1.0.0/16], ports: [443, 80]}, two, one], ech: refuse}}}`,
 		"extends": base + "  q: {extends: p}\n  r: {extends: q, remove: [y.example]}\n",
 		"split": `{version: 1, groups: {a: [.x.example, {host: .z.example, ports: [80], private: [10.0.0.0/8, 192.168.0.0/16]}],
-			b: [{host: .z.example, private: [10.0.0.0/8, 192.168.0.0/16]}]}, policies: {p: {allow: [b, a, y.example]}}}`,
+            b: [{host: .z.example, private: [10.0.0.0/8, 192.168.0.0/16]}]}, policies: {p: {allow: [b, a, y.example]}}}`,
 	}
 	for name, text := range same {
 		if got := digest(text); got != want {

@@ -161,7 +161,7 @@ func (l *loader) readAllow(n ast.Node, field string) []rawItem {
 		if s.Value == wordAny {
 			return []rawItem{{at: strictyaml.At(s.Token), field: field, any: true}}
 		}
-		l.Fault(strictyaml.At(s.Token), field, "%s is not a list: write any, or [%s]", quote(s.Value), show(s.Value))
+		l.Fault(strictyaml.At(s.Token), field, "%s", listFault(s.Value))
 		return nil
 	}
 	return l.readItems(n, field, true)

@@ -1,12 +1,9 @@
 package strictyaml
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -31,61 +28,30 @@ func (r *Reader) Document(in io.Reader) ast.Node {
 		r.Fault(p, "", "nested more than %d levels deep", r.MaxLevels)
 		return nil
 	}
+	if p, tab := tabbed(text, tokens); tab {
+		r.Fault(p, "", "a tab: write spaces")
+		return nil
+	}
+	if p, bare := glued(tokens); bare {
+		r.Fault(p, "", "a colon without a space behind it: write a space between a key's colon and its value")
+		return nil
+	}
+	if p, extra := needless(tokens); extra {
+		r.Fault(p, "", "nothing stands before this comma: remove it")
+		return nil
+	}
 	// Duplicate keys are ours to report, together with all else.
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		r.syntax(err)
 		return nil
 	}
+	if t := dropped(tokens, file); t != nil {
+		r.Fault(At(t), "", "%s belongs to nothing: remove it", r.Quote(t.Value))
+		return nil
+	}
+	r.findDoubt(text, tokens, file)
 	return r.only(file.Docs)
-}
-
-// text checks that src is text of a sane size, and gives it without a byte order
-// mark and with plain line ends, which the numbers of lines do not depend on.
-func (r *Reader) text(src []byte) ([]byte, bool) {
-	switch {
-	case len(src) > r.MaxBytes:
-		r.Fault(Pos{}, "", "the file is longer than %s", size(r.MaxBytes))
-		return nil, false
-	case r.Terse && !utf8.Valid(src):
-		r.Fault(Pos{}, "", "the file is not UTF-8")
-		return nil, false
-	case bytes.HasPrefix(src, []byte("\xff\xfe")), bytes.HasPrefix(src, []byte("\xfe\xff")):
-		r.Fault(Pos{1, 1}, "", "the file is UTF-16: save it as UTF-8")
-		return nil, false
-	}
-	src = bytes.TrimPrefix(src, []byte("\xef\xbb\xbf"))
-	src = bytes.ReplaceAll(src, []byte("\r\n"), []byte("\n"))
-	return src, r.readsAsItLooks(src)
-}
-
-func (r *Reader) readsAsItLooks(src []byte) bool {
-	p := Pos{1, 1}
-	for i := 0; i < len(src); {
-		c, n := utf8.DecodeRune(src[i:])
-		switch {
-		case c == utf8.RuneError && n == 1:
-			r.Fault(p, "", "the byte 0x%02x is not UTF-8", src[i])
-			return false
-		case misleads(c):
-			if r.Terse {
-				p.Column = 1
-			}
-			r.Fault(p, "", "the control character %U has no place here: remove it", c)
-			return false
-		}
-		if p.Column++; c == '\n' {
-			p = Pos{p.Line + 1, 1}
-		}
-		i += n
-	}
-	return true
-}
-
-// misleads reports characters that make a file look other than it reads.
-func misleads(c rune) bool {
-	return c != '\n' && c != '\t' && unicode.IsControl(c) ||
-		unicode.Is(unicode.Bidi_Control, c) || c == '\u2028' || c == '\u2029' || c == '\ufeff'
 }
 
 // size is 1 MiB or 256 KiB.
@@ -122,7 +88,12 @@ func (r *Reader) syntax(err error) {
 	var p Pos
 	says := err.Error()
 	if y, ok := errors.AsType[yaml.Error](err); ok {
-		p, says = At(y.GetToken()), y.GetMessage()
+		t := y.GetToken()
+		p, says = At(t), y.GetMessage()
+		if t != nil && t.Type == token.AliasType && r.Star != "" { // one with no name
+			r.Fault(p, "", "%s", r.Star)
+			return
+		}
 	}
 	r.Fault(p, "", "YAML syntax: %s", r.Show(says))
 }

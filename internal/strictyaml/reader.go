@@ -34,6 +34,9 @@ type Rules struct {
 	MaxLevels int // of nesting; the parser's time grows with their square
 	// Needs is told of an empty file, for example "it needs version and policies".
 	Needs string
+	// Star is told of a star by itself, an alias without a name; if empty, what the
+	// parser says.
+	Star string
 	// NumberKeys takes a whole number for a key, as a name of the operator's own.
 	NumberKeys bool
 	// Terse leaves out of faults which byte is not UTF-8, the column of a misleading
@@ -52,6 +55,7 @@ type Reader struct {
 	Rules
 	File   string // for messages
 	Faults FileErrors
+	doubt  *FileError // nil for none
 }
 
 // A Pos is a place in the file. Both count from 1; the zero Pos is the whole file.
@@ -81,6 +85,9 @@ func (r *Reader) Finding(p Pos, field, format string, args ...any) *FileError {
 
 // Err is nil, or of type FileErrors with the faults in the order of their lines.
 func (r *Reader) Err() error {
+	if len(r.Faults) == 0 && r.doubt != nil {
+		return FileErrors{r.doubt}
+	}
 	if len(r.Faults) == 0 {
 		return nil
 	}
