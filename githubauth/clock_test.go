@@ -28,6 +28,7 @@ func TestClock(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bench) {
 			g := grant(t, "read", "Acme", "shop")
 			token, err := b.app.Mint(t.Context(), g)
+			noSecrets(t, b, err)
 			if got := strings.Contains(b.logs.String(), "clock"); got != test.warned {
 				t.Errorf("%v: warned: %t: %s", test.skew, got, b.logs)
 			}

@@ -60,7 +60,7 @@ type fakeGitHub struct {
 	tokens   map[string]bool // true while good
 	count    map[string]int  // requests, by method and path
 	asked    []asked
-	jwts     []string
+	sent     []string // the credentials of requests
 	// wrong, where set, sees each request first and reports that it answered.
 	wrong func(w http.ResponseWriter, r *http.Request, n int) bool
 	lax   bool // it gives every permission
@@ -81,6 +81,9 @@ func (f *fakeGitHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	w.Header().Set("Date", f.now().UTC().Format(http.TimeFormat))
 	f.count[key]++
+	if _, credential, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok {
+		f.sent = append(f.sent, credential)
+	}
 	n, wrong := f.count[key], f.wrong
 	f.mu.Unlock()
 	if wrong != nil && wrong(w, r, n) { // it may hang
@@ -120,7 +123,6 @@ func (f *fakeGitHub) asApp(w http.ResponseWriter, r *http.Request) bool {
 		f.say(w, 401, "A JSON web token could not be decoded")
 		return false
 	}
-	f.jwts = append(f.jwts, token)
 	var header struct{ Alg, Typ string }
 	var claims struct {
 		Iss      string

@@ -1,0 +1,140 @@
+package githubauth_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/githubauth"
+)
+
+// A leakingHub gives away in its answers what it should not: token, the credential
+// that came and the App's key. It revokes nothing.
+type leakingHub struct {
+	*fakeGitHub
+	token string
+}
+
+// parrot is a refusal that says all that there is.
+func (h leakingHub) parrot(w http.ResponseWriter, r *http.Request, code int) {
+	_, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	w.Header().Set("X-Token", h.token)
+	h.json(w, code, map[string]any{"message": h.token + " " + credential + " " + credential[5:] + " -----BEGIN RSA PRIVATE KEY----- " + keyForms()[1],
+		"errors": []any{map[string]any{"message": h.token, "field": credential}}, "documentation_url": "https://docs.github.com/" + h.token})
+}
+
+// begin writes an answer's beginning, with the token.
+func (h leakingHub) begin(w http.ResponseWriter) {
+	h.mu.Lock()
+	h.tokens[h.token] = true
+	h.mu.Unlock()
+	fmt.Fprintf(w, `{"token": %q, "note": %q, `, h.token, keyForms()[1])
+}
+
+// TestFaultsLeakNothing: whatever fails, and whatever GitHub says of it, what is said
+// here has no secret in it.
+//
+// probe: G10
+// oracle: a search of errors and log for 31 bytes in a row of any token, JWT or key that was in an
+// answer or a request, plain, in hexadecimal and in base64
+func TestFaultsLeakNothing(t *testing.T) {
+	scope := func(h leakingHub, w http.ResponseWriter, change func(*given)) {
+		h.mu.Lock()
+		h.tokens[h.token] = true
+		h.mu.Unlock()
+		answer := given{Token: h.token, ExpiresAt: h.now().Add(time.Hour), Selection: "selected",
+			Permissions:  map[string]string{"contents": "read", "issues": "read", "pull_requests": "read", "metadata": "read"},
+			Repositories: []map[string]any{{"full_name": "Acme/shop"}}}
+		change(&answer)
+		h.json(w, 201, answer)
+	}
+	for _, test := range []struct {
+		name   string
+		reason githubauth.Reason
+		left   bool // a token came that could not be revoked, and the log says so
+		skew   time.Duration
+		mint   func(h leakingHub, w http.ResponseWriter, r *http.Request)
+	}{
+		{"no answer", githubauth.ReasonTimeout, false, 0, func(_ leakingHub, w http.ResponseWriter, r *http.Request) { hang(w, r) }},
+		{"half an answer", githubauth.ReasonTimeout, true, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
+			h.begin(w)
+			w.(http.Flusher).Flush()
+			hang(w, r)
+			panic(http.ErrAbortHandler)
+		}},
+		{"500", githubauth.ReasonServer, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 500) }},
+		{"503 with Retry-After", githubauth.ReasonServer, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			h.parrot(w, r, 503)
+		}},
+		{"401", githubauth.ReasonUnauthorized, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 401) }},
+		{"403", githubauth.ReasonNotPermitted, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 403) }},
+		{"404", githubauth.ReasonNotPermitted, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 404) }},
+		{"422", githubauth.ReasonNotPermitted, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 422) }},
+		{"429", githubauth.ReasonRateLimited, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			h.parrot(w, r, 429)
+		}},
+		{"a redirect", githubauth.ReasonMalformed, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "https://evil.example/"+h.token)
+			h.parrot(w, r, 302)
+		}},
+		{"cut by length", githubauth.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100000")
+			h.begin(w)
+		}},
+		{"cut, but whole", githubauth.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) { h.begin(w) }},
+		{"no JSON", githubauth.ReasonMalformed, false, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) { io.WriteString(w, h.token) }},
+		{"wider permissions", githubauth.ReasonWiderScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
+			scope(h, w, func(a *given) { a.Permissions[h.token] = h.token })
+		}},
+		{"wider repositories", githubauth.ReasonWiderScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
+			scope(h, w, func(a *given) { a.Repositories[0]["full_name"] = "Acme/" + h.token })
+		}},
+		{"narrower", githubauth.ReasonNarrowerScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
+			scope(h, w, func(a *given) { delete(a.Permissions, "issues") })
+		}},
+		{"a time that is none", githubauth.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
+			scope(h, w, func(a *given) { a.ExpiresAt = h.token })
+		}},
+		{"a clock that is far off", githubauth.ReasonClock, false, 26 * time.Hour, nil},
+		{"a clock that is off, and 403", githubauth.ReasonNotPermitted, false, 5 * time.Minute, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 403) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				h := leakingHub{b.github, "ghs_" + testMark + "leaks0123456789012345678901234567"}
+				b.github.skew, b.github.wrong = test.skew, h.wrong(test.mint)
+				_, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
+				failure(t, err, test.reason)
+				if said := strings.Contains(b.logs.String(), "could not be revoked"); said != test.left {
+					t.Errorf("of a token that is left the log says: %q", b.logs)
+				}
+				if clock := strings.Contains(b.logs.String(), "clock"); clock != (test.skew == 5*time.Minute) {
+					t.Errorf("of the clock the log says: %q", b.logs)
+				}
+				noSecrets(t, b, err, h.token, h.token[10:])
+			})
+		})
+	}
+}
+
+// wrong answers mints with mint and refuses to revoke. Where its clock is another, it
+// says which JWT it does not take for that.
+func (h leakingHub) wrong(mint func(leakingHub, http.ResponseWriter, *http.Request)) func(http.ResponseWriter, *http.Request, int) bool {
+	return func(w http.ResponseWriter, r *http.Request, n int) bool {
+		switch key := r.Method + " " + r.URL.Path[1:]; {
+		case key == "DELETE installation/token":
+			h.parrot(w, r, 403)
+		case key == mintKey && mint != nil:
+			mint(h, w, r)
+		case key == "GET users/Acme/installation" && h.skew != 0 && n == 1:
+			h.parrot(w, r, 401)
+		default:
+			return false
+		}
+		return true
+	}
+}
