@@ -45,11 +45,11 @@ func wantShort(t *testing.T, res api.Result) {
 // probe: C14
 // oracle: the code of the result, the space that is left afterwards, and the next run
 func TestUnlinkedFile(t *testing.T) {
-	h := start(t, onMemory(t, 24<<20), func(c *executor.Config) { c.Limits.WorkspaceBytes = 1 << 20 })
-	if res := h.post(command("exec 3>f; rm f; head -c 8000000 /dev/zero >&3; sleep 5; echo fine")); !res.Success {
+	h := start(t, onMemory(t, 16<<20), func(c *executor.Config) { c.Limits.WorkspaceBytes = 1 << 20 })
+	if res := h.post(command("exec 3>f; rm f; head -c 4000000 /dev/zero >&3; sleep 5; echo fine")); !res.Success {
 		t.Fatalf("above the floor, the control: %v", res.Error)
 	}
-	wantShort(t, h.post(command("exec 3>f; rm f; head -c 40000000 /dev/zero >&3; sleep 60")))
+	wantShort(t, h.post(command("exec 3>f; rm f; head -c 48000000 /dev/zero >&3; sleep 60")))
 	h.wantClean()
 	if res := h.post(command("echo fine")); !res.Success {
 		t.Errorf("once there is room: %v", res.Error)
@@ -58,10 +58,10 @@ func TestUnlinkedFile(t *testing.T) {
 
 // TestLargestEndsFirst has one of two runs go below the floor.
 func TestLargestEndsFirst(t *testing.T) {
-	h := start(t, onMemory(t, 24<<20))
+	h := start(t, onMemory(t, 16<<20))
 	small := h.begin(command("head -c 1000000 /dev/zero > f; echo begun; while ! [ -e end ]; do sleep 0.1; done; echo fine"))
 	h.awaitText(small, "begun")
-	wantShort(t, h.post(command("head -c 32000000 /dev/zero > f; sleep 60")))
+	wantShort(t, h.post(command("head -c 48000000 /dev/zero > f; sleep 60")))
 	end := filepath.Join(h.config.State, "workspaces", small, "end")
 	if err := os.WriteFile(end, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -73,12 +73,12 @@ func TestLargestEndsFirst(t *testing.T) {
 
 // TestFloor asks for runs while the disk is short of space, at once and from the queue.
 func TestFloor(t *testing.T) {
-	h := start(t, onMemory(t, 24<<20), func(c *executor.Config) { c.MaxRuns = 1 })
+	h := start(t, onMemory(t, 16<<20), func(c *executor.Config) { c.MaxRuns = 1 })
 	first := h.begin(command("echo begun; sleep 60"))
 	h.awaitText(first, "begun")
 	queued := h.begin(command("true"))
 	filled := filepath.Join(h.config.State, "others")
-	if err := os.WriteFile(filled, make([]byte, 32<<20), 0o600); err != nil {
+	if err := os.WriteFile(filled, make([]byte, 48<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	resp, data := h.do(http.MethodPost, "/v1/executions", command("true"))
