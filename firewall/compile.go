@@ -82,6 +82,9 @@ func (c *compiler) effect(p *rawPolicy, path []string) *effect {
 	if p.ech != nil {
 		e.ech = p.ech
 	}
+	if p.via != "" {
+		e.via = p.via
+	}
 	e.budget.set(p.budgets)
 	if !e.any && len(e.grants) == 0 && len(c.Faults) == 0 { // else a consequence
 		c.Fault(p.at, wordPolicies+"."+show(p.name), "allows nothing")
@@ -113,7 +116,7 @@ func (c *compiler) inherited(p *rawPolicy, path []string) *effect {
 		return e
 	}
 	from := c.effect(parent, path)
-	e.any, e.anyLine, e.ech, e.budget = from.any, from.anyLine, from.ech, from.budget
+	e.any, e.anyLine, e.ech, e.via, e.budget = from.any, from.anyLine, from.ech, from.via, from.budget
 	for s, ports := range from.grants {
 		for port, en := range ports {
 			e.grant(s, port, en)

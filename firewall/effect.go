@@ -29,6 +29,7 @@ type effect struct {
 	any     bool
 	anyLine int
 	ech     *bool
+	via     string // of what says no other; as in the file
 	budget  Budget
 	grants  map[scope]map[uint16]*entry
 	removed map[scope]*entry
@@ -101,14 +102,15 @@ func (e *effect) covered(s scope) bool {
 
 // policy makes the immutable form.
 func (e *effect) policy(name string) *Policy {
-	p := &Policy{name: name, any: e.any, anyLine: e.anyLine, passECH: e.any, budget: e.budget, nodes: make(map[string]*node)}
+	led := lead{e.via, make(map[*entry]*entry)}
+	p := &Policy{name: name, any: e.any, anyLine: e.anyLine, passECH: e.any, via: wayOf("", e.via), budget: e.budget, nodes: make(map[string]*node)}
 	if e.ech != nil {
 		p.passECH = *e.ech
 	}
 	for s, ports := range e.grants {
 		var gs []grant
 		for port, en := range ports {
-			gs = append(gs, grant{port, en})
+			gs = append(gs, grant{port, led.entry(en)})
 		}
 		slices.SortFunc(gs, func(a, b grant) int { return int(a.port) - int(b.port) })
 		if nd := p.node(s.name); s.tree {
@@ -145,13 +147,17 @@ func (p *Policy) node(name string) *node {
 func (e *effect) digest(passECH bool) string {
 	lines := []string{"ech " + strconv.FormatBool(passECH)}
 	if e.any {
-		lines = append(lines, wordAny)
+		line := wordAny
+		if way := wayOf("", e.via); way != "" {
+			line += " via " + way
+		}
+		lines = append(lines, line)
 	}
 	for s, ports := range e.grants {
 		for port, en := range ports {
 			line := fmt.Sprintf("allow %s %d %v", s, port, en.private)
-			if en.via != "" {
-				line += " via " + en.via
+			if way := wayOf(en.via, e.via); way != "" {
+				line += " via " + way
 			}
 			lines = append(lines, line)
 		}

@@ -65,6 +65,7 @@ type Policy struct {
 	any     bool
 	anyLine int // where the file says so
 	passECH bool
+	via     string // the proxy that leads to what any allows; "" if none does
 	budget  Budget
 	nodes   map[string]*node // by name without a leading dot
 	taken   []taken
@@ -211,12 +212,15 @@ func (p *Policy) decide(n Name, pick func([]grant) *entry, port uint16) Decision
 
 // decideAny is what "allow: any" says of a port.
 func (p *Policy) decideAny(port uint16) Decision {
-	d := Decision{Verdict: Allow, Reason: ReasonOpen, Rule: wordAny, Line: p.anyLine, tree: true}
+	d := Decision{Verdict: Allow, Reason: ReasonOpen, Rule: wordAny, Line: p.anyLine, Via: p.via, tree: true}
 	if !slices.Contains(openPorts[:], port) {
 		d.Verdict, d.Reason, d.Detail = Deny, ReasonPortNotAllowed, "ports allowed: 80, 443"
 	}
 	return d
 }
+
+// wayOf is the proxy by way of which p reaches an entry that it was made of.
+func (p *Policy) wayOf(e *entry) string { return wayOf(e.via, p.via) }
 
 // firstOf returns e, or where it is nil the entry of the first of gs.
 func firstOf(e *entry, gs []grant) *entry {

@@ -29,6 +29,7 @@ type (
 		extends string
 		extAt   strictyaml.Pos
 		ech     *bool // true passes
+		via     string
 		budgets []budgetValue
 	}
 	// A rawItem is a group's name, a host or, in allow, the word "any".
@@ -120,7 +121,7 @@ func (l *loader) readPolicy(kv strictyaml.Pair) *rawPolicy {
 	p := &rawPolicy{name: kv.Key, at: kv.At}
 	field := wordPolicies + "." + show(kv.Key)
 	l.checkName(kv, field)
-	fields := l.Mapping(kv.Value, field, wordAllow, wordExtends, wordRemove, wordECH, wordBudgets)
+	fields := l.Mapping(kv.Value, field, wordAllow, wordExtends, wordRemove, wordECH, wordVia, wordBudgets)
 	if n, ok := fields[wordAllow]; ok {
 		p.allow = l.readAllow(n, field+"."+wordAllow)
 	}
@@ -143,6 +144,9 @@ func (l *loader) readPolicy(kv strictyaml.Pair) *rawPolicy {
 				l.Fault(p0, field+"."+wordECH, "%s is not known: write pass or refuse", quote(s))
 			}
 		}
+	}
+	if n, ok := fields[wordVia]; ok {
+		p.via = l.readVia(n, field+"."+wordVia)
 	}
 	if n, ok := fields[wordBudgets]; ok {
 		p.budgets = l.readBudgets(n, field+"."+wordBudgets)

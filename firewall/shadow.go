@@ -105,7 +105,7 @@ func (s *shadows) cover(p *rawPolicy, e *entry) Decision {
 				}
 				return nil
 			}, port)
-			if !by.Allowed() || by.Via != e.via || !slices.Equal(by.private, e.private) {
+			if !by.Allowed() || by.Via != policy.wayOf(e) || !slices.Equal(by.private, e.private) {
 				return Decision{}
 			}
 		}
@@ -132,6 +132,7 @@ func (s *shadows) same(p *rawPolicy, e *entry) Decision {
 			}
 		}
 	}
+	policy, _ := s.policies.Policy(p.name)
 	from, _ := s.policies.Policy(p.extends)
 	if from == nil || from.nodes[e.host.s] == nil {
 		return Decision{}
@@ -141,7 +142,7 @@ func (s *shadows) same(p *rawPolicy, e *entry) Decision {
 		grants = from.nodes[e.host.s].tree
 	}
 	for _, port := range e.portList() {
-		if have := grantOf(grants, port); have == nil || have.via != e.via || !slices.Equal(have.private, e.private) || have.line == e.line {
+		if have := grantOf(grants, port); have == nil || have.via != policy.wayOf(e) || !slices.Equal(have.private, e.private) || have.line == e.line {
 			return Decision{}
 		}
 	}

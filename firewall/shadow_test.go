@@ -28,6 +28,10 @@ func TestShadowed(t *testing.T) {
 			`f:3:62: policies.p.allow[2]: "x.b.a.example" is allowed already by ".a.example" on line 3: remove it`},
 		{"private", "policies: {p: {allow: [.a.example, {host: x.a.example, private: [10.0.0.0/8]}]}}", ""},
 		{"narrower private", "policies: {p: {allow: [{host: .a.example, private: [10.0.0.0/8]}, x.a.example]}}", ""},
+		{"the policy's proxy", "policies:\n  p:\n    via: corp\n    allow: [.a.example, x.a.example, {host: y.a.example, via: corp}]",
+			`f:5:25: policies.p.allow[1]: "x.a.example" is allowed already by ".a.example" on line 5: remove it` + "\n" +
+				`f:5:38: policies.p.allow[2]: "y.a.example" is allowed already by ".a.example" on line 5: remove it`},
+		{"no proxy", "policies: {p: {via: corp, allow: [.a.example, {host: x.a.example, via: none}]}}", ""},
 		{"removals", "policies:\n  q: {allow: [.a.example]}\n  p:\n    extends: q\n    remove: [x.b.a.example, .b.a.example]",
 			`f:6:14: policies.p.remove[0]: "x.b.a.example" goes with ".b.a.example", which the policy removes on line 6: remove this entry`},
 		{"undone removal", "policies:\n  q: {allow: [.a.example]}\n  p: {extends: q, remove: [x.a.example], allow: [x.a.example]}",

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -32,6 +33,9 @@ func (s Settings) ProxyAddrs() (map[string]netip.AddrPort, error) {
 		addr, err := netip.ParseAddrPort(n.value)
 		if err != nil || addr.Port() == 0 {
 			return nil, fmt.Errorf("settings: the proxy %s: %q is not an address with a port, such as 10.0.0.9:3128", n.name, n.value)
+		}
+		if n.name == "none" { // as the allowlist says for no proxy
+			return nil, errors.New("settings: no proxy can be called none: choose another name")
 		}
 		addrs[n.name] = addr
 	}

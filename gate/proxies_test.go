@@ -45,7 +45,7 @@ func TestProxySettings(t *testing.T) {
 	const corp = "SALLYPORT_PROXIES=corp=10.0.0.9:3128"
 	for _, bad := range [][]string{
 		{"SALLYPORT_PROXIES=10.0.0.9:3128"}, {"SALLYPORT_PROXIES=corp=proxy.example:3128"}, {"SALLYPORT_PROXIES=corp=10.0.0.9"},
-		{"SALLYPORT_PROXIES=corp=10.0.0.9:0"}, {corp + ",corp=10.0.0.8:3128"},
+		{"SALLYPORT_PROXIES=corp=10.0.0.9:0"}, {corp + ",corp=10.0.0.8:3128"}, {"SALLYPORT_PROXIES=none=10.0.0.9:3128"},
 		{corp, "SALLYPORT_PROXY_CREDENTIALS=lab=" + file}, {corp, "SALLYPORT_PROXY_CREDENTIALS=corp=" + dir + "/absent"},
 		{corp, "SALLYPORT_PROXY_CREDENTIALS=corp=" + none}, {corp, "SALLYPORT_PROXY_BY_ADDRESS=lab"},
 	} {

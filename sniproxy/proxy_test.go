@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync"
@@ -83,7 +84,7 @@ policies:
   p:
     allow:
       - {host: .far.example, ports: [80, 443], via: corp}
-      - {host: direct.far.example, private: [127.0.0.0/8]}
+      - {host: direct.far.example, ports: [80, 443], private: [127.0.0.0/8]}
       - {host: lost.example, via: other}
 `
 
@@ -148,6 +149,48 @@ func TestVia(t *testing.T) {
 			t.Errorf("the proxy was asked %q for a host without via", got)
 		}
 	}
+}
+
+// TestViaOnPort80 has requests on one connection go by way of a proxy and directly, as
+// each one's host does.
+func TestViaOnPort80(t *testing.T) {
+	far, near := namedOrigin(t, "far"), namedOrigin(t, "near")
+	p := startProxy(t, far, "")
+	c := viaCell(t, Proxy{Addr: p.addr})
+	c.origin("127.0.0.1:80", near)
+	client := dialTCP(t, c.http)
+	br := bufio.NewReader(client)
+	for _, step := range []struct{ host, want string }{{"www.far.example", "far"}, {"direct.far.example", "near"}, {"www.far.example", "far"}} {
+		send(t, client, []byte("GET /"+step.want+" HTTP/1.1\r\nHost: "+step.host+"\r\n\r\n"))
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || string(body) != step.want+" "+step.host+" /"+step.want {
+			t.Errorf("%s: %d %q, %v", step.host, resp.StatusCode, body, err)
+		}
+	}
+	client.Close()
+	const tunnel = "CONNECT www.far.example:80 "
+	if got := p.questions(); got != tunnel && got != tunnel+", "+tunnel {
+		t.Errorf("the proxy was asked %q", got)
+	}
+	for _, r := range c.wait(3) {
+		if want := r.Host == "www.far.example"; r.Verdict != firewall.Allow || (r.Upstream == p.addr) != want {
+			t.Errorf("record %+v", r)
+		}
+	}
+}
+
+// namedOrigin is a server that says its name, the host and the path.
+func namedOrigin(t *testing.T, name string) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, name+" "+r.Host+" "+r.URL.Path)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.Listener.Addr().String()
 }
 
 // What the proxy or the judge refuses is refused, and nothing is dialled

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +27,8 @@ type dotServer struct {
 	short atomic.Int32 // questions whose length was no multiple of 128
 	ends  atomic.Bool  // hang up after each answer
 	roots *x509.CertPool
+
+	lost sync.Map // addresses of clients whose connections have gone silent
 }
 
 // certificate makes one for names, which is its own authority.
@@ -80,6 +83,9 @@ func startDoT(t *testing.T, names ...string) *dotServer {
 	server := &dns.Server{
 		Listener: tls.NewListener(countingListener{ln, &s.conns}, &tls.Config{Certificates: []tls.Certificate{cert}}),
 		Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+			if _, lost := s.lost.Load(w.RemoteAddr().String()); lost {
+				return
+			}
 			if q.Len()%128 != 0 {
 				s.short.Add(1)
 			}
@@ -126,6 +132,36 @@ func TestResolveOverTLS(t *testing.T) {
 		if !strings.HasPrefix(q, "tcp ") {
 			t.Errorf("asked %q", q)
 		}
+	}
+}
+
+// TestResolveOverSilentTLS has all connections that wait for a next question lose
+// their way, as after a change of the network: the look-up takes a new one.
+func TestResolveOverSilentTLS(t *testing.T) {
+	s := startDoT(t, "dns.example")
+	r := &DNSResolver{Servers: []DNSServer{{OverTLS, s.addr, "dns.example"}}, Roots: s.roots}
+	t.Cleanup(r.CloseIdle)
+	var group sync.WaitGroup
+	for range idleConns {
+		group.Go(func() { _, _ = r.Resolve(t.Context(), parseName(t, "both.example")) })
+	}
+	group.Wait()
+	r.idle.mu.Lock()
+	waiting := r.idle.conns[r.Servers[0]]
+	for _, c := range waiting {
+		s.lost.Store(c.LocalAddr().String(), true)
+	}
+	r.idle.mu.Unlock()
+	if len(waiting) < 3 {
+		t.Fatalf("%d connections wait, want some", len(waiting))
+	}
+	before := s.conns.Load()
+	addrs, err := r.Resolve(t.Context(), parseName(t, "both.example"))
+	if err != nil || len(addrs) != 3 {
+		t.Errorf("%v, %v", addrs, err)
+	}
+	if n := s.conns.Load() - before; n < 1 || n > 2 {
+		t.Errorf("%d new connections, want one for each question", n)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +21,9 @@ import (
 const (
 	idleConns   = 4 // of one server
 	idleTimeout = 10 * time.Second
+	// idleTry is how long one of them has for its answer: a path that has changed
+	// meanwhile takes what is sent and gives nothing.
+	idleTry = tryTimeout / 3
 )
 
 // exchange asks one server: over UDP, and over TCP where the answer is cut, or
@@ -78,11 +83,15 @@ func (r *DNSResolver) exchangeTLS(ctx context.Context, server DNSServer, q *dns.
 		ServerName: cmp.Or(server.Name, server.Addr.Addr().WithZone("").String()),
 	}}
 	if conn := r.idle.take(server); conn != nil {
-		if m, err := askOver(ctx, c, conn, q); err == nil {
+		ictx, cancel := context.WithTimeout(ctx, idleTry)
+		m, err := askOver(ictx, c, conn, q)
+		cancel()
+		if err == nil {
 			r.idle.keep(ctx, server, conn)
 			return m, nil
 		}
 		conn.Close()
+		r.idle.forget(server) // the others went the same way
 	}
 	conn, err := c.DialContext(ctx, server.Addr.String())
 	if err != nil {
@@ -163,15 +172,23 @@ func (p *idlePool) drop(server DNSServer, conn *idleConn) {
 	}
 }
 
+// forget closes the connections to a server that wait.
+func (p *idlePool) forget(server DNSServer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns[server] {
+		c.expire.Stop()
+		c.Close()
+	}
+	delete(p.conns, server)
+}
+
 // CloseIdle closes the connections that wait for a next question.
 func (r *DNSResolver) CloseIdle() {
 	r.idle.mu.Lock()
-	defer r.idle.mu.Unlock()
-	for _, list := range r.idle.conns {
-		for _, c := range list {
-			c.expire.Stop()
-			c.Close()
-		}
+	servers := slices.Collect(maps.Keys(r.idle.conns))
+	r.idle.mu.Unlock()
+	for _, server := range servers {
+		r.idle.forget(server)
 	}
-	r.idle.conns = nil
 }
