@@ -96,6 +96,7 @@ func appendGrants(ms []Match, gs []grant, port uint16) []Match {
 		}
 		seen[e] = true
 		m := Match{Decision: e.otherPort(), Ports: slices.Clone(e.portList()), Private: slices.Clone(e.private)}
+		m.Via = e.via
 		if grantOf(gs, port) == e {
 			m.Decision = e.allow()
 		}

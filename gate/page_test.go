@@ -106,7 +106,7 @@ func TestPageWhy(t *testing.T) {
 		{"host=new.example.com", firewall.ReasonNotListed, "      - new.example.com\n"},
 		{"host=new.example.com&port=80", firewall.ReasonNotListed, "{host: new.example.com, ports: [80]}"},
 		{"host=new.example.com&port=22", firewall.ReasonNotListed, ""},
-		{"host=cells.example&port=80", firewall.ReasonPortNotAllowed, "{host: cells.example, ports: [80, 443]} # in place of cells.example, line 4"},
+		{"host=cells.example&port=80", firewall.ReasonPortNotAllowed, "# add port 80 to the entry cells.example on line 4, and leave the rest of it as it is\n"},
 		{"host=co.uk", firewall.ReasonNotListed, ""},
 		{"host=dns.google", firewall.ReasonNotListed, "- dns.google\n"},
 		{"host=metadata.google.internal", firewall.ReasonFloorName, ""},

@@ -82,13 +82,12 @@ func (v *verdict) explain(policyName string, policy *firewall.Policy, name firew
 		return
 	case v.Reason == firewall.ReasonRemoved:
 		v.Says = "The policy takes this host away by its remove."
-		v.Ask = fmt.Sprintf("# take %s out of the remove of the policy %s, line %d\n", v.Rule, policyName, v.Line)
+		v.Ask = fmt.Sprintf("# take %s out of the remove on line %d, which the policy %s has or inherits\n", v.Rule, v.Line, policyName)
 		return
 	case v.Reason == firewall.ReasonPortNotAllowed:
 		v.Says = "An entry has this host, but not this port."
-		if ports := portsOf(policy, name, v); v.Rule != "" && len(ports) > 0 {
-			item = fmt.Sprintf("{host: %s, ports: [%s]} # in place of %s, line %d", v.Rule, portText(ports), v.Rule, v.Line)
-		}
+		v.Ask = askPort(policy, name, v)
+		return
 	case v.Reason == firewall.ReasonDoH:
 		v.Says = "A public DNS-over-HTTPS resolver needs an entry of its own."
 	default:
@@ -105,16 +104,21 @@ func (v *verdict) explain(policyName string, policy *firewall.Policy, name firew
 	v.Ask = patch
 }
 
-// portsOf are the ports of the entry that decided, and the one that is missing.
-func portsOf(policy *firewall.Policy, name firewall.Name, v *verdict) []uint16 {
+// askPort says how the entry that decided gets the port that it lacks. One that is
+// shared, or has more than ports, is not written out: what was left out would be lost.
+func askPort(policy *firewall.Policy, name firewall.Name, v *verdict) string {
 	for _, m := range policy.Explain(name, v.Port) {
-		if m.Rule == v.Rule && m.Line == v.Line {
-			ports := append(slices.Clone(m.Ports), v.Port)
-			slices.Sort(ports)
-			return slices.Compact(ports)
+		if m.Rule != v.Rule || m.Line != v.Line {
+			continue
 		}
+		if m.Group != "" || m.Via != "" || len(m.Private) > 0 {
+			break
+		}
+		ports := append(slices.Clone(m.Ports), v.Port)
+		slices.Sort(ports)
+		return fmt.Sprintf("# in place of the entry %s on line %d\n- {host: %s, ports: [%s]}\n", v.Rule, v.Line, v.Rule, portText(slices.Compact(ports)))
 	}
-	return nil
+	return fmt.Sprintf("# add port %d to the entry %s on line %d, and leave the rest of it as it is\n", v.Port, v.Rule, v.Line)
 }
 
 // faultOf is the first fault that a patch would have.

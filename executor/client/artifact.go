@@ -11,6 +11,9 @@ import (
 // Artifact opens a file that an execution left. The caller closes it. name is
 // relative to the workspace, as in the result.
 func (c *Client) Artifact(ctx context.Context, id, name string) (io.ReadCloser, error) {
+	if id == "" {
+		return nil, errNoID
+	}
 	parts := strings.Split(name, "/")
 	for i, p := range parts {
 		parts[i] = url.PathEscape(p)

@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -99,9 +100,15 @@ func (c *Client) List(ctx context.Context, q Query) (api.ExecutionList, error) {
 	return v, err
 }
 
+// errNoID is an empty identifier, whose path would be that of the list.
+var errNoID = errors.New("the identifier of the execution is empty")
+
 // Get returns an execution, with its result once it has finished.
 func (c *Client) Get(ctx context.Context, id string) (api.Execution, error) {
 	var x api.Execution
+	if id == "" {
+		return x, errNoID
+	}
 	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/executions/"+url.PathEscape(id), &x)
 	return x, err
 }
@@ -109,6 +116,9 @@ func (c *Client) Get(ctx context.Context, id string) (api.Execution, error) {
 // Cancel asks for the end of an execution, and returns without waiting for it.
 func (c *Client) Cancel(ctx context.Context, id string) (api.Execution, error) {
 	var x api.Execution
+	if id == "" {
+		return x, errNoID
+	}
 	err := c.call(ctx, callTimeout, http.MethodDelete, "/v1/executions/"+url.PathEscape(id), &x)
 	return x, err
 }

@@ -51,6 +51,10 @@ func (c *Client) Execute(ctx context.Context, req api.Request) iter.Seq2[api.Eve
 // ends with the last event that there is now.
 func (c *Client) Events(ctx context.Context, id string, after int64, follow bool) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
+		if id == "" { // which a follower takes for a run that is to be started
+			yield(api.Event{}, errNoID)
+			return
+		}
 		f := &follower{client: c, id: id, after: after, follow: follow}
 		f.run(ctx, yield)
 	}

@@ -95,6 +95,11 @@ func (p *Patch) allow(filename, policy string, h Host) {
 	}
 	slices.Sort(ports)
 	want := Host{h.Name, slices.Compact(ports)}
+	if m, bound := boundEntry(was, want); bound {
+		left(fmt.Sprintf("has an entry with a proxy or private ranges, and without the port: add port %s to %s on line %d by hand",
+			strings.Trim(fmt.Sprint(want.Ports), "[]"), m.Rule, m.Line))
+		return
+	}
 	entry, f := Entry(want), readFile(p.Text)
 	for _, place := range f.places(policy, want) {
 		text := place.insert(f, entry)
@@ -110,6 +115,19 @@ func (p *Patch) allow(filename, policy string, h Host) {
 		return
 	}
 	left("has no place in the file where it would open nothing else: add " + entry + " by hand")
+}
+
+// boundEntry finds the entry that has h without one of its ports, where a second
+// entry would not do the same: it would have neither its proxy nor its ranges.
+func boundEntry(was *firewall.Policy, h Host) (firewall.Match, bool) {
+	for _, port := range h.Ports {
+		for _, m := range was.Explain(h.Name, port) {
+			if m.Reason == firewall.ReasonPortNotAllowed && (m.Via != "" || len(m.Private) > 0) {
+				return m, true
+			}
+		}
+	}
+	return firewall.Match{}, false
 }
 
 // Entry is the host as an item of a list in the file.
