@@ -111,6 +111,27 @@ func TestDiskLimit(t *testing.T) {
 	wantError(t, res, api.CodeDisk)
 }
 
+// TestWorkspaceOfUnkindShape nests 2,000 directories with long names and makes
+// 100,000 files.
+//
+// probe: C13
+// oracle: the executor's peak of memory, the state directory, and the next run
+func TestWorkspaceOfUnkindShape(t *testing.T) {
+	res, _ := run(t, bash("strict", `python3 -c '
+import os
+for i in range(100000): os.close(os.open("w" * 240 + str(i), os.O_CREAT | os.O_WRONLY))
+for i in range(2000): os.mkdir("d" * 250); os.chdir("d" * 250)
+'; sleep 60`))
+	wantError(t, res, api.CodeDisk)
+	if peak := peakMemory(t, container(t, "executor", "")); peak > 256<<20 {
+		t.Errorf("the executor used %d MiB", peak>>20)
+	}
+	if _, err := os.Lstat(filepath.Join(st.state, "workspaces", res.ExecutionID)); !os.IsNotExist(err) {
+		t.Errorf("the workspace is still there: %v", err)
+	}
+	output(t, "strict", "echo fine")
+}
+
 // TestForkBombStaysInItsSandbox forks without end.
 //
 // probe: C8
