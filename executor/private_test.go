@@ -79,11 +79,13 @@ func TestSecretsArePrivate(t *testing.T) {
 	for _, field := range []string{"cwd", "agentContextDir", "sessionsDir"} {
 		h := start(t, func(c *executor.Config) {
 			c.State = filepath.Join(c.Service.Roots[0], "state")
-			if err := os.MkdirAll(filepath.Join(c.State, "executions"), 0o777); err != nil {
-				t.Fatal(err)
+			for _, dir := range []string{"executions", "gate"} {
+				if err := os.MkdirAll(filepath.Join(c.State, dir), 0o777); err != nil {
+					t.Fatal(err)
+				}
 			}
 		})
-		for _, dir := range []string{h.config.State, filepath.Join(h.config.State, "executions"), h.root} {
+		for _, dir := range []string{h.config.State, filepath.Join(h.config.State, "executions"), filepath.Join(h.config.State, "gate"), h.root} {
 			resp, data := h.do("POST", "/v1/executions", command("true", `"`+field+`":"`+dir+`"`))
 			if p := decode[api.Problem](t, resp, data, 422); p.Details["field"] != "config."+field || !strings.Contains(p.Detail, "executor's own") {
 				t.Errorf("%s: %s: %+v", field, dir, p)

@@ -19,6 +19,7 @@ const (
 	sessionsDir   = "sessions"
 	cellsDir      = "cells"  // the backend's
 	tokensDir     = "tokens" // of GitHub, of runs under way
+	gateDir       = "gate"   // the live allowlist; scripts/up puts it there
 	lockFile      = "lock"
 )
 
