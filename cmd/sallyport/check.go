@@ -28,8 +28,8 @@ they have the proxies which "via:" names.
 With --github, --github-profiles or --run it also checks what runs may do on GitHub:
 a file of profiles; whether a policy reaches GitHub at all, and hosts through which
 an agent that may write could carry out what it reads; and whether a request, as it
-is sent to the executor, asks for what it can get. The App's installation is asked
-where the executor's settings for the App are in the environment.`,
+is sent to the executor, asks for what it can get. GitHub is asked for the App and its
+installation where the executor's settings for the App are in the environment.`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := a.allowlist("")
