@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
@@ -36,11 +37,11 @@ agent that was led astray asks for its master's hosts, too.
 RUN is the identifier of a run, or a .json file with its result, as
 "sallyport run --json" prints it. Nothing is written without --write.`,
 		Example: "  sallyport learn 01jd2q --policy strict >allow.patch\n  sallyport learn result.json --write",
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("RUN is missing")
 			}
-			return nil
+			return atMost(len(args))(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.learn(cmd.Context(), args, o)
@@ -55,16 +56,28 @@ RUN is the identifier of a run, or a .json file with its result, as
 func (a *app) learn(ctx context.Context, runs []string, o learnOptions) error {
 	var wanted []want
 	var notes []string
+	var of []string // the policies of the runs
 	for _, run := range runs {
 		result, err := a.result(ctx, run)
 		if err != nil {
 			return err
 		}
-		if o.policy == "" {
-			o.policy = result.Receipt.Policy
+		of = append(of, result.Receipt.Policy)
+		if o.policy != "" && result.Receipt.Policy != o.policy {
+			fmt.Fprintf(a.stderr, "# run %s was under the policy %s: what it wanted goes into %s\n", safe(run), safe(result.Receipt.Policy), safe(o.policy))
+		}
+		if n := result.Receipt.Overflow; n > 0 {
+			fmt.Fprintf(a.stderr, "# run %s: %d decisions found no room in its receipt, hosts may be missing here\n", safe(run), n)
 		}
 		wanted = merge(wanted, wants(result.Receipt))
 		notes = append(notes, beyond(result.Receipt)...)
+	}
+	slices.Sort(of)
+	if of = slices.Compact(of); o.policy == "" && len(of) > 1 {
+		return usage("the runs were under different policies, %s: name with --policy the one that shall allow what they wanted", strings.Join(of, ", "))
+	}
+	if o.policy == "" {
+		o.policy = of[0]
 	}
 	path := a.allowlist(o.file)
 	policies, err := a.load(path)
@@ -92,7 +105,11 @@ func (a *app) learn(ctx context.Context, runs []string, o learnOptions) error {
 	if len(p.Added) == 0 {
 		return nil
 	}
-	if _, err := fmt.Fprint(a.stdout, unified(path, src, p.Text)); err != nil {
+	name, dir := patchName(path)
+	if dir != "" {
+		fmt.Fprintf(a.stderr, "# apply it in %s\n", safe(dir))
+	}
+	if _, err := fmt.Fprint(a.stdout, unified(name, src, p.Text)); err != nil {
 		return fmt.Errorf("print the patch: %w", err)
 	}
 	if !o.write {
@@ -145,16 +162,36 @@ func risks(h patch.Host, policy *firewall.Policy) []string {
 	return found
 }
 
-// unified is the difference as patch and git apply it.
-func unified(path string, old, new []byte) string {
-	name := filepath.ToSlash(strings.TrimPrefix(path, string(filepath.Separator)))
-	text := string(diff.Diff("a/"+name, old, "b/"+name, new))
-	_, text, _ = strings.Cut(text, "\n") // a line that only this library writes
-	return text
+// patchName is the path of a file as a patch names it: relative to the working
+// directory where the file is below it, else its last part, to be applied in dir.
+func patchName(path string) (name, dir string) {
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return filepath.Base(path), filepath.Dir(path)
+	}
+	if here, err := os.Getwd(); err == nil {
+		if rel, err := filepath.Rel(here, full); err == nil && filepath.IsLocal(rel) {
+			return filepath.ToSlash(rel), ""
+		}
+	}
+	return filepath.Base(full), filepath.Dir(full)
 }
 
-// replaceFile puts text into the file at path at once; a link stays, and so does
-// the mode. It is an error if the file is no longer what was read.
+// unified is the difference as patch and git apply it. A tab ends a name with a
+// blank in it.
+func unified(name string, old, new []byte) string {
+	text := string(diff.Diff("a", old, "b", new))
+	for range 3 { // what this library alone writes, and the names
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	if strings.Contains(name, " ") {
+		name += "\t"
+	}
+	return "--- a/" + name + "\n+++ b/" + name + "\n" + text
+}
+
+// replaceFile puts text into the file at path at once; a link stays, and so do
+// owner and mode. It is an error if the file is no longer what was read.
 func replaceFile(path string, was, text []byte) (err error) {
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -173,6 +210,11 @@ func replaceFile(path string, was, text []byte) (err error) {
 			os.Remove(f.Name())
 		}
 	}()
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil {
+			return errors.Join(fmt.Errorf("keep the owner of %s: %w", target, err), f.Close())
+		}
+	}
 	_, err = f.Write(text)
 	if err := errors.Join(err, f.Chmod(info.Mode().Perm()), f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("write beside %s: %w", target, err)

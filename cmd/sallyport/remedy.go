@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"sallyport/firewall"
@@ -15,9 +16,15 @@ const maxRemedies = 20
 // printRemedy prints what to put into the allowlist where the operator wants what
 // was refused, with what speaks against it.
 func printRemedy(w io.Writer, r firewall.Receipt) error {
-	var lines []string
+	var lines, notes []string
 	for _, wanted := range wants(r) {
 		if _, never := patch.Never(wanted.Name); never {
+			continue
+		}
+		if slices.Contains(wanted.reasons, firewall.ReasonPortNotAllowed) && len(wanted.Ports) > 0 {
+			// Its entry may have ranges or a proxy, which a second entry would not have.
+			notes = append(notes, fmt.Sprintf("To allow %s on port %s, add the port to the entry that has it: sallyport explain %s:%d -p %s\n",
+				wanted.Name, list(wanted.Ports), wanted.Name, wanted.Ports[0], safe(r.Policy)))
 			continue
 		}
 		line := "      - " + patch.Entry(wanted.Host)
@@ -25,6 +32,14 @@ func printRemedy(w io.Writer, r firewall.Receipt) error {
 			line += " # RISK: " + strings.Join(risks, "; ")
 		}
 		lines = append(lines, line)
+	}
+	if n := len(notes); n > maxRemedies {
+		notes = append(notes[:maxRemedies], fmt.Sprintf("and so for %d more\n", n-maxRemedies))
+	}
+	if len(notes) > 0 {
+		if _, err := fmt.Fprintf(w, "\n%s", strings.Join(notes, "")); err != nil {
+			return err
+		}
 	}
 	if len(lines) == 0 {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -117,7 +118,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// atMost wants no more than n arguments.
+// atMost wants no more than n arguments, and none that is empty.
 func atMost(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -125,6 +126,8 @@ func atMost(n int) cobra.PositionalArgs {
 			return usage("there is no command %q", args[0])
 		case len(args) > n:
 			return usage("%q is one argument too many", args[n])
+		case slices.Contains(args, ""):
+			return usage("argument %d is empty", slices.Index(args, "")+1)
 		}
 		return nil
 	}
