@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"sallyport/internal/strictyaml"
 )
@@ -19,9 +20,27 @@ type FileError = strictyaml.FileError
 // each line of Error. It is never returned empty as an error.
 type FileErrors = strictyaml.FileErrors
 
+// Open opens a regular file for reading. What is none, such as a named pipe, is an
+// error at once: whoever opens one else waits for a writer.
+func Open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("it is not a regular file")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // Load reads the allowlist at path; see Parse.
 func Load(path string) (*Policies, error) {
-	f, err := os.Open(path)
+	f, err := Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, FileErrors{{File: path, Problem: "there is no such file; the one that sallyport ships is allowlist.yaml", Err: err}}
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 
@@ -179,6 +180,13 @@ func TestLoad(t *testing.T) {
 	}
 	if _, err := Load(dir); err == nil || !strings.HasPrefix(err.Error(), dir+": cannot be read: ") {
 		t.Errorf("directory: %v", err)
+	}
+	pipe := filepath.Join(dir, "pipe.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(pipe); err == nil || err.Error() != pipe+": cannot be read: it is not a regular file" {
+		t.Errorf("pipe: %v", err)
 	}
 	empty := filepath.Join(dir, "empty.yaml")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {

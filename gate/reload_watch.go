@@ -71,7 +71,7 @@ func (f *source) sum() string {
 }
 
 func sumOf(path string) string {
-	file, err := os.Open(path)
+	file, err := firewall.Open(path)
 	if err != nil {
 		return err.Error()
 	}

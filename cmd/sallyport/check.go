@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -36,11 +38,11 @@ installation where the executor's settings for the App are in the environment.`,
 			if len(args) > 0 {
 				path = args[0]
 			}
-			policies, err := a.load(path)
+			policies, src, err := a.read(path)
 			if err != nil {
 				return err
 			}
-			warnings, err := a.warnings(path, policies)
+			warnings, err := a.warnings(path, src, policies)
 			if err != nil {
 				return err
 			}
@@ -75,16 +77,16 @@ installation where the executor's settings for the App are in the environment.`,
 	return cmd
 }
 
-// warnings prints the warnings about the allowlist at path, and returns them.
-func (a *app) warnings(path string, policies *firewall.Policies) (firewall.FileErrors, error) {
-	f, err := os.Open(path)
+// warnings prints the warnings about the allowlist at path with the text src, and
+// returns them.
+func (a *app) warnings(path string, src []byte, policies *firewall.Policies) (firewall.FileErrors, error) {
+	shadowed, err := firewall.Shadowed(bytes.NewReader(src), path)
 	if err != nil {
-		return nil, fmt.Errorf("read the allowlist again: %w", err)
+		return nil, fmt.Errorf("find what is covered: %w", err)
 	}
-	defer f.Close()
-	shadowed, err := firewall.Shadowed(f, path)
-	if err != nil {
-		return nil, fmt.Errorf("read the allowlist again: %w", err)
+	if _, ok := policies.Policy("strict"); !ok {
+		shadowed = append(shadowed, &firewall.FileError{File: path,
+			Problem: "there is no policy strict, which runs have that name none, and the executor's proof of its boundary needs"})
 	}
 	warnings := append(policies.Warnings(), shadowed...)
 	slices.SortStableFunc(warnings, func(a, b *firewall.FileError) int { return a.Line - b.Line })
@@ -115,13 +117,30 @@ func (a *app) allowlist(flag string) string {
 // load reads an allowlist. It prints the faults itself, one on a line, as
 // compilers do.
 func (a *app) load(path string) (*firewall.Policies, error) {
-	policies, err := firewall.Load(path)
+	policies, _, err := a.read(path)
+	return policies, err
+}
+
+// read is load, and gives the text, too: a pipe can be read only once.
+func (a *app) read(path string) (*firewall.Policies, []byte, error) {
+	var src bytes.Buffer
+	policies, err := parse(path, &src)
 	faults, ok := errors.AsType[firewall.FileErrors](err)
 	if !ok {
-		return policies, err
+		return policies, src.Bytes(), err
 	}
 	for _, fault := range faults {
 		fmt.Fprintln(a.stderr, safe(fault.Error()))
 	}
-	return nil, &exitError{code: exitFailed}
+	return nil, nil, &exitError{code: exitFailed}
+}
+
+// parse reads the allowlist at path, and puts its text into src.
+func parse(path string, src io.Writer) (*firewall.Policies, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return firewall.Load(path) // which says why it cannot
+	}
+	defer f.Close()
+	return firewall.Parse(io.TeeReader(f, src), path)
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,7 +55,7 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 	if err != nil {
 		return err
 	}
-	policies, err := a.load(path)
+	policies, src, err := a.read(path)
 	if err != nil {
 		return err
 	}
@@ -70,6 +69,10 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 		if addr, err := netip.ParseAddr(host); err == nil {
 			a.explainAddrs("a name that leads there", firewall.JudgeAddr, []netip.Addr{addr})
 		}
+		return nil
+	}
+	if name.String() == firewall.PageHost && port == 80 {
+		a.print("%s:80 is served by the gate itself under every policy (%s)\n", name, firewall.ReasonPolicyPage)
 		return nil
 	}
 	d := policy.Decide(name, port)
@@ -89,7 +92,7 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 		a.explainAddrs(name.String(), d.JudgeAddr, addrs)
 	} else {
 		a.explainAddrs("an allowed name", firewall.JudgeAddr, addrs)
-		if err := a.explainRemedy(path, policy, patch.Host{Name: name, Ports: []uint16{port}}); err != nil {
+		if err := a.explainRemedy(path, src, policy, patch.Host{Name: name, Ports: []uint16{port}}); err != nil {
 			return err
 		}
 	}
@@ -112,14 +115,10 @@ func (a *app) explainRoute(way wayOut, d firewall.Decision) {
 
 // explainRemedy prints which line would allow a host that is refused, where it
 // belongs, and what speaks against it; or why none would.
-func (a *app) explainRemedy(path string, policy *firewall.Policy, h patch.Host) error {
+func (a *app) explainRemedy(path string, src []byte, policy *firewall.Policy, h patch.Host) error {
 	if !slices.Contains(h.Ports, 80) && !slices.Contains(h.Ports, firewall.DefaultPort) {
 		a.print("  remedy   none: the gate serves ports 80 and 443 only\n")
 		return nil
-	}
-	src, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read the allowlist again: %w", err)
 	}
 	p, err := patch.Allow(src, path, policy.Name(), []patch.Host{h})
 	if err != nil {

@@ -80,13 +80,9 @@ func (a *app) learn(ctx context.Context, runs []string, o learnOptions) error {
 		o.policy = of[0]
 	}
 	path := a.allowlist(o.file)
-	policies, err := a.load(path)
+	policies, src, err := a.read(path)
 	if err != nil {
 		return err
-	}
-	src, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read the allowlist: %w", err)
 	}
 	var hosts []patch.Host
 	for _, w := range wanted {

@@ -49,13 +49,17 @@ func usage(format string, args ...any) error {
 
 // run is the program without its process.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv}
+	out := &keeper{Writer: stdout}
+	a := &app{stdin: stdin, stdout: out, stderr: stderr, getenv: os.Getenv}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	root.SetOut(out)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	if out.err != nil && exitCode(err) == exitOK {
+		err = fmt.Errorf("the output is lost: %w", out.err)
+	}
 	code := exitCode(err)
 	if exit, ok := errors.AsType[*exitError](err); err != nil && (!ok || exit.err != nil) {
 		fmt.Fprintln(stderr, "sallyport:", safe(err.Error()))
@@ -64,6 +68,20 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		}
 	}
 	return code
+}
+
+// A keeper writes, and keeps the first error: who prints need not look each time.
+type keeper struct {
+	io.Writer
+	err error
+}
+
+func (k *keeper) Write(p []byte) (int, error) {
+	n, err := k.Writer.Write(p)
+	if k.err == nil {
+		k.err = err
+	}
+	return n, err
 }
 
 func exitCode(err error) int {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -47,7 +48,7 @@ func (a *app) findToken() (token, from string, err error) {
 	if path == "" {
 		path = filepath.Join(a.stateDir(), "token")
 	}
-	data, err := os.ReadFile(path)
+	data, err := readToken(path)
 	token = strings.TrimSpace(string(data))
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -64,6 +65,23 @@ func (a *app) findToken() (token, from string, err error) {
 		return "", path, &exitError{code: exitUsage, err: err}
 	}
 	return token, path, nil
+}
+
+// maxToken bounds a file that holds a token, in bytes.
+const maxToken = 4 << 10
+
+// readToken reads a file with a token, or a pipe as a shell makes it.
+func readToken(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	if err == nil && len(data) > maxToken {
+		err = fmt.Errorf("%s is longer than a token", path)
+	}
+	return data, err
 }
 
 // stateDir is the executor's state directory, where the scripts place that of the
