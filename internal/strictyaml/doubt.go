@@ -52,6 +52,10 @@ func (r *Reader) findDoubt(text []byte, tokens token.Tokens, file *ast.File) {
 			}
 		case token.CollectEntryType:
 			keyed[depth] = false
+		case token.DocumentHeaderType:
+			if begun {
+				r.doubted(At(t), "a second document starts here: one file holds one document")
+			}
 		case token.DocumentEndType:
 			if !begun {
 				r.doubted(At(t), "the document ends here before it began: remove the line")
