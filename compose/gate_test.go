@@ -128,6 +128,9 @@ func TestGateImage(t *testing.T) {
 		if h.Typeflag != tar.TypeReg || h.Size == 0 {
 			continue
 		}
+		if h.Name == "usr/share/doc/sallyport/gate.txt" && h.Mode&0o111 == 0 {
+			continue // licences
+		}
 		programs = append(programs, h.Name)
 		if h.Mode&0o6000 != 0 {
 			t.Errorf("%s has mode %o", h.Name, h.Mode)

@@ -12,6 +12,10 @@ var phony = regexp.MustCompile(`(?m)^\.PHONY: (.*)$`)
 // TestMakeWithoutTarget wants that a bare make starts nothing: it lists the targets,
 // each with its line.
 func TestMakeWithoutTarget(t *testing.T) {
+	for _, name := range []string{"MAKEFLAGS", "MAKELEVEL", "MFLAGS"} { // of the make that runs the tests
+		t.Setenv(name, "")
+		os.Unsetenv(name)
+	}
 	if would := mustBash(t, nil, "make -n"); strings.Contains(would, "scripts/") {
 		t.Fatalf("a bare make would run %s", would)
 	}

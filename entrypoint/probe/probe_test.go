@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/miekg/dns"
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 )
 
 // The test binary is also the process that probes, by this variable.
@@ -291,7 +293,23 @@ func TestKernelKinds(t *testing.T) {
 	}
 }
 
+// ownDescriptors keeps from programs that the test starts what it has itself been given
+// by who started it.
+func ownDescriptors(t *testing.T) {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range open {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+}
+
 func TestFacts(t *testing.T) {
+	ownDescriptors(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
