@@ -145,6 +145,32 @@ func TestLogMessagesAreDocumented(t *testing.T) {
 	}
 }
 
+// TestTroublesAreReal wants that the messages which docs/operating.md explains are
+// in the code, as far as they are longer than a few words.
+func TestTroublesAreReal(t *testing.T) {
+	var code strings.Builder
+	for _, path := range files(t, ".go") {
+		if !strings.HasSuffix(path, "_test.go") {
+			code.WriteString(read(t, path))
+		}
+	}
+	found := 0
+	for message := range table(t, section(t, read(t, "docs/operating.md"), "Troubleshooting")) {
+		for part := range strings.SplitSeq(message, "...") {
+			if part = strings.Trim(part, " ,:"); len(part) < 16 || strings.HasPrefix(part, "allowlist.yaml:") {
+				continue
+			}
+			found++
+			if !strings.Contains(code.String(), strings.Replace(part, "/28", "/%d", 1)) {
+				t.Errorf("docs/operating.md: no code says %q", part)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d messages were found", found)
+	}
+}
+
 // TestStagesAreDocumented holds docs/api.md and docs/architecture.md against the
 // stages that a run reports.
 func TestStagesAreDocumented(t *testing.T) {
