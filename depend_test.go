@@ -24,7 +24,7 @@ var allowed = map[string][]string{
 	"dnsgate":                 {"firewall"},
 	"sniproxy":                {"firewall"},
 	"gate/control":            {"firewall"},
-	"gate":                    {"firewall", "dnsgate", "sniproxy", "gate/control"},
+	"gate":                    {"firewall", "dnsgate", "sniproxy", "gate/control", "internal/envvars"},
 	"cell":                    {},
 	"entrypoint":              {},
 	"entrypoint/probe":        {},
@@ -39,6 +39,7 @@ var allowed = map[string][]string{
 	"executor/backend/docker": {"executor/backend"},
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},
+	"internal/envvars":        {},
 	"internal/probes":         {},
 	"internal/output":         {},
 	"internal/strictyaml":     {},

@@ -3,22 +3,18 @@ package gate
 import (
 	"crypto/x509"
 	"fmt"
-	"maps"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/caarlos0/env/v11"
 	"github.com/docker/go-units"
 	// The image holds no certificates: these are the authorities of DNS servers
 	// over TLS where the machine has none.
 	_ "golang.org/x/crypto/x509roots/fallback"
 
+	"sallyport/internal/envvars"
 	"sallyport/sniproxy"
 )
-
-// envPrefix is that of the variables which hold the settings.
-const envPrefix = "SALLYPORT_"
 
 // Settings are what an operator may set, by variables of the environment with
 // the prefix SALLYPORT_.
@@ -60,10 +56,7 @@ type Settings struct {
 // ParseSettings reads the settings from an environment in the form of os.Environ.
 func ParseSettings(environ []string) (Settings, error) {
 	var s Settings
-	variables := env.ToMap(environ)
-	maps.DeleteFunc(variables, func(_, value string) bool { return value == "" }) // as a Compose file may pass on what is not set
-	err := env.ParseWithOptions(&s, env.Options{Prefix: envPrefix, Environment: variables})
-	if err != nil {
+	if _, err := envvars.Parse(&s, environ); err != nil {
 		return Settings{}, fmt.Errorf("settings: %w", err)
 	}
 	if c := s.cache(); c.Names < 0 || c.Least < 0 || c.Most < c.Least {

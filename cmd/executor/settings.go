@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caarlos0/env/v11"
 	"github.com/docker/go-units"
 
 	"sallyport/executor/agent"
+	"sallyport/internal/envvars"
 )
 
 // settings are what an operator may set, by variables of the environment with
@@ -69,13 +69,8 @@ type settings struct {
 // parseSettings reads the settings from an environment in the form of os.Environ.
 func parseSettings(environ []string) (settings, error) {
 	var s settings
-	variables := env.ToMap(environ)
-	for name, value := range variables {
-		if value == "" { // as a compose file passes on what is not set
-			delete(variables, name)
-		}
-	}
-	if err := env.ParseWithOptions(&s, env.Options{Prefix: "SALLYPORT_", Environment: variables}); err != nil {
+	variables, err := envvars.Parse(&s, environ)
+	if err != nil {
 		return s, fmt.Errorf("settings: %w", err)
 	}
 	if s.TokenFile == "" {
