@@ -6,5 +6,5 @@ var Catalogue = []Group{
 	credentials, containers, artifacts,
 }
 
-// residuals is the heading of docs/threat-model.md for what stays possible.
-const residuals = "Residuals: what stays possible"
+// Residuals is the heading of docs/threat-model.md for what stays possible.
+const Residuals = "Residuals: what stays possible"

@@ -104,7 +104,7 @@ var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X13",
 		Tried: "find out, by how long a look-up takes, which names other runs have looked up",
 		Must:  "each lease has a cache of its own"},
-	{ID: "X14", Residual: residuals,
+	{ID: "X14", Residual: "A second hello",
 		Tried: "name another site in the second hello, which a server may ask for",
 		Must:  "not seen: the listed server is the one that is spoken to"},
 	{ID: "X15",

@@ -121,7 +121,7 @@ func TestCheck(t *testing.T) {
 func TestWrite(t *testing.T) {
 	groups := []Group{{Letter: "A", Title: "First", Probes: []Probe{
 		{ID: "A1", Tried: "a|b", Must: "m"},
-		{ID: "A2", Tried: "t", Must: "m", Residual: "What stays: this"},
+		{ID: "A2", Tried: "t", Must: "m", Residual: "What stays"},
 		{ID: "A3", Tried: "t", Must: "m"},
 	}}}
 	tests := []Test{
@@ -136,7 +136,7 @@ func TestWrite(t *testing.T) {
 	for _, line := range []string{
 		"## A. First",
 		`| A1 | a\|b | m | [b.TestWhole](../a/b/x_test.go), [compose.TestRows](../compose/y_test.go) (` + "`one`, `t*o`) |",
-		"| A2 | t | m | residual: [threat-model.md](threat-model.md#what-stays-this) |",
+		"| A2 | t | m | residual: [What stays](threat-model.md#residuals-what-stays-possible) |",
 		"| A3 | t | m | [compose.TestRows](../compose/y_test.go), [sallyport.TestRoot](../z_test.go) |",
 		"| [b.TestWhole](../a/b/x_test.go) | package | A1 | counts |",
 		"| [compose.TestRows](../compose/y_test.go) | real engine | A1, A3 | a host |",

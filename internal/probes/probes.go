@@ -31,8 +31,8 @@ type Probe struct {
 	Tried string
 	Must  string // what must happen then
 
-	// Residual, if set, is the heading of docs/threat-model.md that says why
-	// this stays possible. No test is wanted then.
+	// Residual, if set, is how the entry below Residuals begins that says why this
+	// stays possible. No test is wanted then.
 	Residual string
 }
 

@@ -87,8 +87,8 @@ func made(p Probe, tests []Test) string {
 		}
 	}
 	if p.Residual != "" {
-		anchor := strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(p.Residual, ":", "")), " ", "-")
-		list = append(list, "residual: [threat-model.md](threat-model.md#"+anchor+")")
+		anchor := strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(Residuals, ":", "")), " ", "-")
+		list = append(list, "residual: ["+p.Residual+"](threat-model.md#"+anchor+")")
 	}
 	return strings.Join(list, ", ")
 }
