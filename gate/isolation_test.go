@@ -1,8 +1,10 @@
 package gate
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -41,16 +43,13 @@ func TestLeasesAreSeparate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer foreign.Close()
-	if _, err := foreign.Write([]byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05other\x07example\x00\x00\x01\x00\x01")); err != nil {
+	if _, err := foreign.Write([]byte(foreignQuery)); err != nil {
 		t.Fatal(err)
 	}
-	tcp, err := g.dialCell("tcp4", 1, 2, g.daemon.ports.tls)
-	if err == nil {
-		defer tcp.Close()
-		if _, err := tcp.Read(make([]byte, 1)); err == nil {
-			t.Error("cell 2 answers a client of cell 1")
-		}
-	}
+	query := foreignQuery
+	g.wantOwnOnly(t, g.daemon.ports.dns, append([]byte{0, byte(len(query))}, query...))
+	g.wantOwnOnly(t, g.daemon.ports.http, []byte("GET / HTTP/1.1\r\nHost: refused.example\r\n\r\n"))
+	g.wantOwnOnly(t, g.daemon.ports.tls, hello(t, "other.example"))
 
 	// Nor does a tunnel lead there, though the allowlist admits the range.
 	if _, err := g.tunnel(t, 1, "cells.example"); err == nil {
@@ -61,8 +60,10 @@ func TestLeasesAreSeparate(t *testing.T) {
 	if n := count(one.Receipt, firewall.KindTLS, "cells.example", firewall.ReasonAddress); n != 1 {
 		t.Errorf("the tunnel into a cell was not refused for its address: %+v", one.Receipt)
 	}
-	if n := count(two.Receipt, firewall.KindDNS, "", firewall.ReasonForeignClient); n != 1 {
-		t.Errorf("the foreign query is not in the receipt of its cell: %+v", two.Receipt)
+	for kind, want := range map[firewall.Kind]int64{firewall.KindDNS: 2, firewall.KindTLS: 1, firewall.KindHTTP: 1} {
+		if n := count(two.Receipt, kind, "", firewall.ReasonForeignClient); n != want {
+			t.Errorf("the receipt of cell 2 counts %d foreign clients by %s, want %d: %+v", n, kind, want, two.Receipt)
+		}
 	}
 	for _, h := range one.Receipt.Hosts {
 		if h.Reason == firewall.ReasonForeignClient {
@@ -72,6 +73,47 @@ func TestLeasesAreSeparate(t *testing.T) {
 	for _, h := range two.Receipt.Hosts {
 		if h.Host == "cells.example" {
 			t.Errorf("cell 2 has a row of cell 1: %+v", h)
+		}
+	}
+}
+
+// foreignQuery asks for the address of a name that cell 2 alone may look up.
+const foreignQuery = "\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05other\x07example\x00\x00\x01\x00\x01"
+
+// hello is what a TLS client of host says first.
+func hello(t *testing.T, host string) []byte {
+	t.Helper()
+	client, server := net.Pipe()
+	defer server.Close()
+	go func() {
+		_ = tls.Client(client, &tls.Config{ServerName: host}).Handshake() // ends with the pipe
+		client.Close()
+	}()
+	b := make([]byte, 16<<10)
+	n, err := server.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b[:n]
+}
+
+// wantOwnOnly wants that cell 2 answers what is said to the port by a client of its
+// own, and not a byte of the same from a client of cell 1.
+func (g *testGate) wantOwnOnly(t *testing.T, port uint16, said []byte) {
+	t.Helper()
+	for from, want := range map[byte]bool{1: false, 2: true} {
+		c, err := g.dialCell("tcp4", from, 2, port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = c.Write(said) // fails where the connection is reset already
+		if port == g.daemon.ports.tls {
+			_ = c.(*net.TCPConn).CloseWrite() // the upstream answers a hello without an end by an alert
+		}
+		n, err := c.Read(make([]byte, 1))
+		if answered := n > 0; answered != want {
+			t.Errorf("port %d of cell 2 answers a client of cell %d: %v, want %v (%v)", port, from, answered, want, err)
 		}
 	}
 }
