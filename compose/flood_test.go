@@ -126,8 +126,10 @@ E`))
 	if now := docker(t, "inspect", "-f", "{{.State.StartedAt}}", gate); now != started {
 		t.Errorf("the gate that started at %s has started again at %s", started, now)
 	}
-	if peak, limit := peakMemory(t, gate), gateMemory(t); peak >= limit {
-		t.Errorf("the gate had %d MiB resident, want less than its limit of %d MiB", peak>>20, limit>>20)
+	// Its limit would end it before this could see more: what counts is how far a
+	// flood of one run stays below, since as many as there are runs may come at once.
+	if peak, most := peakMemory(t, gate), gateMemory(t)/4; peak > most {
+		t.Errorf("the gate had %d MiB resident, want at most %d MiB", peak>>20, most>>20)
 	}
 	t.Logf("the gate had at most %d MiB resident; of the flood got through %s", peakMemory(t, gate)>>20, strings.ReplaceAll(flooded.Output, "\n", "; "))
 	settles(t, before)
