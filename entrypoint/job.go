@@ -1,11 +1,13 @@
 package entrypoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -229,7 +231,8 @@ func failed(err error) Exit { return Exit{Code: -1, Error: cut(err.Error())} }
 // describe turns the kernel's status into an exit frame.
 func describe(s unix.WaitStatus) Exit {
 	if s.Signaled() {
-		return Exit{Code: -1, Signal: strings.TrimPrefix(unix.SignalName(s.Signal()), "SIG")}
+		name := strings.TrimPrefix(unix.SignalName(s.Signal()), "SIG")
+		return Exit{Code: -1, Signal: cmp.Or(name, strconv.Itoa(int(s.Signal())))} // real-time signals have none
 	}
 	return Exit{Code: s.ExitStatus()}
 }

@@ -1,5 +1,11 @@
 package entrypoint
 
+import (
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
 // FrameType is the first byte of a frame on the wire between the executor and
 // PID 1 of a sandbox. A frame is the type, the payload's length as four bytes in
 // network order, and the payload.
@@ -113,11 +119,23 @@ type Exit struct {
 	JobID string `json:"jobId"`
 	// Code is the exit status, or -1 where a signal ended the process or it never started.
 	Code   int    `json:"code"`
-	Signal string `json:"signal,omitempty"` // such as "KILL"
+	Signal string `json:"signal,omitempty"` // such as "KILL", or the number of one without a name
 	// Error says why the job could not be started or its artifacts not be sent.
 	Error string `json:"error,omitempty"`
 	// ArtifactsSkipped are the declared files that were left out, each with the reason.
 	ArtifactsSkipped []Skipped `json:"artifactsSkipped,omitempty"`
+}
+
+// Status is the code as a shell has it: 128 and the signal's number where one ended the
+// process, -1 where it never started.
+func (e Exit) Status() int {
+	if e.Signal == "" {
+		return e.Code
+	}
+	if n, err := strconv.Atoi(e.Signal); err == nil {
+		return 128 + n
+	}
+	return 128 + int(unix.SignalNum("SIG"+e.Signal))
 }
 
 // Skipped is a file that matched an artifact glob and was not sent.

@@ -102,11 +102,14 @@ func TestCommandFails(t *testing.T) {
 	if res.Error.Details["exitCode"] != 7.0 || res.StopReason != "error_exit_7" || res.Error.Retryable {
 		t.Errorf("error = %+v, stop reason %s", res.Error, res.StopReason)
 	}
+	if res.ExitCode == nil || *res.ExitCode != 7 {
+		t.Errorf("exit code = %v", res.ExitCode)
+	}
 	if res.Error.Details["stderr"] != "reason" || res.Output != "partial\n" {
 		t.Errorf("stderr = %q, output = %q", res.Error.Details["stderr"], res.Output)
 	}
 	res = h.post(`{"prompt":"p","config":{"agent":"command","argv":["/nowhere/program"]}}`)
-	if res.Success || res.Error == nil {
+	if res.Success || res.Error == nil || res.ExitCode != nil {
 		t.Errorf("a program that does not exist: %+v", res)
 	}
 	h.wantClean()

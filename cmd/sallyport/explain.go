@@ -22,10 +22,11 @@ func (a *app) explainCommand() *cobra.Command {
 		Short: "Say which rule decides about a host",
 		Long: `Explain decides about a host as the gate does, and names the rule that decided and
 the others that bear on the host, the budgets that bind a connection to it, which line
-would allow it where it is refused, and what the other policies say. Without a port it is 443. With addresses, it says too whether
-the gate would dial them if the host's name led there. Where the gate's settings stand
-in the environment, as they do for "make up", it tells the proxy of an entry and the
-DNS servers that would be asked.`,
+would allow it where it is refused, and what the other policies say. Without a port it
+is 443. With addresses, it says too whether the gate would dial them if the host's name
+led there. Where the gate's settings stand in the environment, as they do for "make up",
+it tells the proxy of an entry and the DNS servers that would be asked. The exit code is
+4 where the host or one of the addresses is refused.`,
 		Example: "  sallyport explain api.github.com --policy strict\n  sallyport explain git.corp.example:443 10.20.0.5 --policy strict",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -41,6 +42,9 @@ DNS servers that would be asked.`,
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the allowlist")
 	return cmd
 }
+
+// errRefused is the end of an explanation whose answer is no.
+var errRefused = &exitError{code: exitRefused}
 
 func (a *app) explain(path, policyName, target string, addresses []string) error {
 	addrs, err := parseAddrs(addresses)
@@ -69,7 +73,7 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 		if addr, err := netip.ParseAddr(host); err == nil {
 			a.explainAddrs("a name that leads there", firewall.JudgeAddr, []netip.Addr{addr})
 		}
-		return nil
+		return errRefused
 	}
 	if name.String() == firewall.PageHost && port == 80 {
 		a.print("%s:80 is served by the gate itself under every policy (%s)\n", name, firewall.ReasonPolicyPage)
@@ -84,12 +88,13 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 	for _, m := range policy.Explain(name, port) {
 		a.explainMatch(path, m)
 	}
+	dialled := true
 	if d.Allowed() {
 		a.explainRoute(way, d)
 		if bind := policy.BudgetsOf(name, d); len(bind) > 0 {
 			a.print("  budgets  %s\n", strings.Join(bind, ", "))
 		}
-		a.explainAddrs(name.String(), d.JudgeAddr, addrs)
+		dialled = a.explainAddrs(name.String(), d.JudgeAddr, addrs)
 	} else {
 		a.explainAddrs("an allowed name", firewall.JudgeAddr, addrs)
 		if err := a.explainRemedy(path, src, policy, patch.Host{Name: name, Ports: []uint16{port}}); err != nil {
@@ -97,6 +102,9 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 		}
 	}
 	a.explainOthers(policies, policyName, name, port)
+	if !d.Allowed() || !dialled {
+		return errRefused
+	}
 	return nil
 }
 
@@ -187,15 +195,19 @@ func (a *app) explainMatch(path string, m firewall.Match) {
 	a.print("  %-7s  %s: %s (%s)\n", word, where, strings.Join(parts, ", "), says)
 }
 
-// explainAddrs prints whether each address may be dialled for who.
-func (a *app) explainAddrs(who string, judge func(netip.Addr) (bool, string), addrs []netip.Addr) {
+// explainAddrs prints whether each address may be dialled for who, and reports
+// whether all may.
+func (a *app) explainAddrs(who string, judge func(netip.Addr) (bool, string), addrs []netip.Addr) bool {
+	all := true
 	for _, addr := range addrs {
 		if ok, detail := judge(addr); ok {
 			a.print("  address  %s may be dialled for %s\n", addr, who)
 		} else {
 			a.print("  address  refused: %s\n", detail)
+			all = false
 		}
 	}
+	return all
 }
 
 func list[T any](vs []T) string {

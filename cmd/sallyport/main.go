@@ -1,9 +1,7 @@
 // Command sallyport is the command line of operators and callers: it runs an
 // agent, checks and explains an allowlist, and examines a running stack.
 //
-// Its exit codes: 0 all well; 1 the run failed, the allowlist has faults, or the
-// doctor found something; 2 the usage is wrong or the executor refused the
-// request; 3 the executor cannot be reached; 130 cancelled.
+// Its exit codes are in root.go.
 package main
 
 import (

@@ -21,7 +21,14 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitUnreachable = 3
+	exitRefused     = 4
 	exitCancelled   = 130
+
+	// Where a command of the user's own runs, which may end with any of the above, the
+	// codes are those of timeout(1), docker run and env(1).
+	exitTimeout    = 124
+	exitOurs       = 125 // all that is not the command's end
+	exitNotStarted = 126
 )
 
 // An app is what the commands share.
@@ -35,9 +42,10 @@ type app struct {
 // An exitError ends the program with a code of its own. What there is to say has
 // been said where err is nil.
 type exitError struct {
-	code int
-	err  error
-	hint bool // at the help
+	code  int
+	err   error
+	hint  bool // at the help
+	final bool // the code is that of a command's end
 }
 
 func (e *exitError) Error() string { return fmt.Sprint(e.err) }
@@ -57,10 +65,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetOut(out)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	if out.err != nil && exitCode(err) == exitOK {
+	if code := exitCode(err); out.err != nil && (code == exitOK || code == exitRefused) {
 		err = fmt.Errorf("the output is lost: %w", out.err)
 	}
 	code := exitCode(err)
+	if cmd.Name() == "run" && slices.Contains(args, "--") {
+		code = besideCommand(code, err)
+	}
 	if exit, ok := errors.AsType[*exitError](err); err != nil && (!ok || exit.err != nil) {
 		fmt.Fprintln(stderr, "sallyport:", safe(err.Error()))
 		if ok && exit.hint {
@@ -103,11 +114,22 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
+// besideCommand makes our codes of a call of run leave room for its command's.
+func besideCommand(code int, err error) int {
+	exit, ok := errors.AsType[*exitError](err)
+	if ok && exit.final || code == exitOK || code == exitCancelled {
+		return code
+	}
+	return exitOurs
+}
+
 const rootLong = `sallyport runs AI agents in sealed sandboxes whose only way out is a gate.
 
 Exit codes: 0 all well; 1 the run failed, the allowlist has faults, two files or
-receipts differ, an artifact cannot be had, or the doctor found something; 2 the usage is wrong or the executor refused the request; 3 the
-executor cannot be reached; 130 cancelled.
+receipts differ, an artifact cannot be had, or the doctor found something; 2 the
+usage is wrong or the executor refused the request; 3 the executor cannot be reached;
+4 explain's host, or an address, is refused; 130 cancelled. "run -- COMMAND" ends with
+the command's own.
 
 Environment:
   SALLYPORT_ADDR        the executor; on this machine's SALLYPORT_PORT, 7280, by default

@@ -27,7 +27,11 @@ result and the receipt: every host that was reached or refused.
 
 The prompt is --prompt, the argument, or with "-" what comes on standard input.
 After "--" stands a command of your own that runs in place of an agent: it gets the
-prompt on its standard input, or without a prompt its own command line.
+prompt on its standard input, or without a prompt its own command line. Its exit code
+is that of the program, 128 and the signal's number where a signal ended it. Ours are
+then 124 where the time limit ended the command, 126 where it could not be started, 125
+for all else that is not its end (wrong usage, a refused request, an executor that cannot
+be reached, a limit other than time), and 130 where the run was cancelled.
 
 Ctrl-C cancels the run and waits for its end; a second one leaves at once. A
 connection that breaks is made again. A run whose caller has gone goes on; follow it
@@ -196,13 +200,14 @@ func refused(err error) error {
 	return &exitError{code: exitUsage, err: fmt.Errorf("the executor refused the request: %w%s", p, later)}
 }
 
-// finish prints the result and turns it into the program's.
-func (a *app) finish(r *api.Result, shown, asJSON bool) error {
+// finish prints the result and turns it into the program's; own says that it is that
+// of a command, whose output was shown.
+func (a *app) finish(r *api.Result, own, asJSON bool) error {
 	var err error
 	if asJSON {
 		err = a.printJSON(r, "  ")
 	} else {
-		if out := strings.TrimRight(r.Output, "\n"); out != "" && !shown {
+		if out := strings.TrimRight(r.Output, "\n"); out != "" && !own {
 			fmt.Fprintln(a.stdout, safe(out))
 		}
 		fmt.Fprintln(a.stdout)
@@ -215,8 +220,23 @@ func (a *app) finish(r *api.Result, shown, asJSON bool) error {
 		return nil
 	case r.Error != nil && r.Error.Code == api.CodeCancelled:
 		return &exitError{code: exitCancelled}
+	case own:
+		return &exitError{code: commandExit(r), final: true}
 	}
 	return &exitError{code: exitFailed}
+}
+
+// commandExit is the exit code for a command that failed.
+func commandExit(r *api.Result) int {
+	switch {
+	case r.Error != nil && r.Error.Code == api.CodeTimeout:
+		return exitTimeout
+	case r.ExitCode != nil && *r.ExitCode > 0 && *r.ExitCode <= 255: // whatever an executor says
+		return *r.ExitCode
+	case r.ExitCode == nil && r.Error != nil && r.Error.Code == api.CodeCommandFailed:
+		return exitNotStarted
+	}
+	return exitOurs
 }
 
 // A canceller ends a run on the executor as soon as both are known: that it

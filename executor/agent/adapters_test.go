@@ -286,7 +286,8 @@ func TestCommandEnds(t *testing.T) {
 		code int
 	}{
 		{entrypoint.Exit{Code: -1, Signal: "KILL"}, "error_exit_137", 137},
-		{entrypoint.Exit{Code: -1, Signal: "SIGSEGV"}, "error_exit_139", 139},
+		{entrypoint.Exit{Code: -1, Signal: "SEGV"}, "error_exit_139", 139},
+		{entrypoint.Exit{Code: -1, Signal: "34"}, "error_exit_162", 162},
 		{entrypoint.Exit{Code: -1, Error: "exec nope: no such file"}, "error_sandbox", -1},
 		{entrypoint.Exit{Code: 127}, "error_exit_127", 127},
 	} {

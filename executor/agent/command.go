@@ -86,7 +86,7 @@ func (o *output) Finish(exit entrypoint.Exit) Outcome {
 	}
 	stop, message := badExit("the command", exit)
 	out.StopReason = stop
-	out.Err = &api.Error{Code: api.CodeCommandFailed, Message: message, Details: map[string]any{"exitCode": exitCode(exit)}}
+	out.Err = &api.Error{Code: api.CodeCommandFailed, Message: message, Details: map[string]any{"exitCode": exit.Status()}}
 	if exit.Signal != "" {
 		out.Err.Details["signal"] = exit.Signal
 	}

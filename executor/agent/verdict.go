@@ -41,7 +41,7 @@ func (s *stream) verdict(exit entrypoint.Exit) (string, *api.Error) {
 			message += "; before that: " + readProviderError(s.last.ErrorMessage).message
 		}
 		stop, err := fail(stop, message)
-		err.Details["exitCode"] = exitCode(exit)
+		err.Details["exitCode"] = exit.Status()
 		return stop, err
 	case s.last == nil:
 		return fail(stopUnknown, s.agent+" ended without asking its model anything")
@@ -66,22 +66,9 @@ func (s *stream) verdict(exit entrypoint.Exit) (string, *api.Error) {
 
 func clean(exit entrypoint.Exit) bool { return exit.Code == 0 && exit.Signal == "" }
 
-// signals are the numbers of those that end processes here.
-var signals = map[string]int{"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9,
-	"SEGV": 11, "PIPE": 13, "ALRM": 14, "TERM": 15, "XCPU": 24, "XFSZ": 25, "SYS": 31}
-
-// exitCode is the code as a shell has it: 128 and the signal's number where one
-// ended the process, -1 where it never started.
-func exitCode(exit entrypoint.Exit) int {
-	if exit.Signal == "" {
-		return exit.Code
-	}
-	return 128 + signals[strings.TrimPrefix(exit.Signal, "SIG")]
-}
-
 // badExit puts an end that is not clean into words.
 func badExit(name string, exit entrypoint.Exit) (stop, message string) {
-	stop = fmt.Sprintf("error_exit_%d", exitCode(exit))
+	stop = fmt.Sprintf("error_exit_%d", exit.Status())
 	switch {
 	case exit.Signal != "":
 		return stop, fmt.Sprintf("%s was ended by signal %s", name, exit.Signal)

@@ -23,6 +23,9 @@ type Result struct {
 	// error_sandbox, error_quota, error_timeout.
 	StopReason string `json:"stopReason"`
 
+	// ExitCode is that of the agent's process: its status, or 128 and the number of the
+	// signal that ended it; nil where it did not start or nobody saw its end.
+	ExitCode    *int             `json:"exitCode,omitempty"`
 	ExecutionID string           `json:"executionId"`
 	Receipt     firewall.Receipt `json:"receipt"`
 	Artifacts   []Artifact       `json:"artifacts"`

@@ -126,6 +126,9 @@ func (j *job) finish() {
 		j.x.emit(ev)
 	}
 	j.x.outcome.agent = j.outcome
+	if code := j.exit.Status(); j.started && code >= 0 && code <= 255 { // whatever PID 1 says
+		j.x.outcome.exitCode = &code
+	}
 	for _, s := range j.exit.ArtifactsSkipped {
 		j.x.outcome.artifacts = append(j.x.outcome.artifacts, api.Artifact{Name: j.x.redactor.String(s.Name), Skipped: j.x.redactor.String(s.Reason)})
 	}

@@ -12,6 +12,7 @@ import (
 // An outcome is all that is known of a run at its end.
 type outcome struct {
 	agent     agent.Outcome
+	exitCode  *int
 	receipt   firewall.Receipt
 	artifacts []api.Artifact
 	github    *api.GithubReceipt
@@ -64,6 +65,7 @@ func (x *execution) result() api.Result {
 		OutputTokens:             o.agent.Usage.OutputTokens,
 		APIDurationMS:            o.agent.APIDurationMS,
 		StopReason:               stopReason(o.err, o.agent.StopReason),
+		ExitCode:                 o.exitCode,
 		ExecutionID:              x.id,
 		Receipt:                  o.receipt,
 		Artifacts:                o.artifacts,
