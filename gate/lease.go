@@ -96,9 +96,12 @@ func (s *server) open(id string, want control.Lease) (*lease, error) {
 	l := s.newLease(id, want, policy, cancel)
 	s.leases[id] = l
 	s.countCells()
-	s.Log.Info("cell leased", "cell", id, "run", l.Run, "policy", policy.Name(), "digest", policy.Digest(),
-		"address", l.Address.String(), "prefix", l.Prefix.String())
-	s.serving.Go(func() { s.serve(ctx, l, sockets) })
+	s.serving.Go(func() {
+		// Not under the lock, which a line that nobody reads would keep from all.
+		s.Log.Info("cell leased", "cell", id, "run", l.Run, "policy", policy.Name(), "digest", policy.Digest(),
+			"address", l.Address.String(), "prefix", l.Prefix.String())
+		s.serve(ctx, l, sockets)
+	})
 	return l, nil
 }
 
@@ -195,15 +198,23 @@ func (s *server) release(ctx context.Context, id string) (control.Cell, error) {
 	case <-ctx.Done(): // the caller has gone; the end of the lease goes on
 		return control.Cell{}, ctx.Err()
 	}
-	s.mu.Lock()
-	if s.leases[id] == l {
-		delete(s.leases, id)
-		s.countCells()
-		s.leaveRun(l.Run)
+	if s.forget(l) {
 		s.Log.Info("cell released", "cell", id, "run", l.Run)
 	}
-	s.mu.Unlock()
 	return l.cell(true), nil
+}
+
+// forget takes a lease that has ended off the list, unless somebody has.
+func (s *server) forget(l *lease) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leases[l.id] != l {
+		return false
+	}
+	delete(s.leases, l.id)
+	s.countCells()
+	s.leaveRun(l.Run)
+	return true
 }
 
 func (s *server) find(id string) (*lease, error) {

@@ -31,24 +31,37 @@ func (s *server) reload() (control.Health, error) {
 	if s.Load == nil {
 		return control.Health{}, refuse(http.StatusNotImplemented, control.CodeInvalid, "this gate cannot reload its allowlist")
 	}
+	e, told, err := s.read()
+	if err != nil {
+		s.Log.Error("allowlist refused, the policies are as before", "generation", e.generation, "digest", e.Digest(), "error", err)
+		return control.Health{}, refuse(http.StatusUnprocessableEntity, control.CodeReloadInvalid, "%v", err)
+	}
+	for _, tell := range told {
+		tell()
+	}
+	s.Log.Info("allowlist reloaded", "generation", e.generation, "digest", e.Digest(), "policies", e.Names())
+	return s.health(), nil
+}
+
+// read is reload but for the lines of the log, told: whoever writes those may have
+// to wait for as long as nobody reads them, and must hold no lock meanwhile. It
+// returns the edition that is in force then.
+func (s *server) read() (e *edition, told []func(), err error) {
 	s.reloads.Lock()
 	defer s.reloads.Unlock()
 	ps, err := s.Load()
 	if err != nil {
 		s.reloaded.bad.Add(1)
 		s.refuseFile(err)
-		return control.Health{}, refuse(http.StatusUnprocessableEntity, control.CodeReloadInvalid, "%v", err)
+		return s.edition.Load(), nil, err
 	}
 	s.reloaded.good.Add(1)
-	e := s.adopt(ps)
-	s.Log.Info("allowlist reloaded", "generation", e.generation, "digest", e.Digest(), "policies", e.Names())
-	return s.health(), nil
+	e, told = s.adopt(ps)
+	return e, told, nil
 }
 
 // refuseFile notes that the file is not what is in force.
 func (s *server) refuseFile(err error) {
-	e := s.edition.Load()
-	s.Log.Error("allowlist refused, the policies are as before", "generation", e.generation, "digest", e.Digest(), "error", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	refused := &refusedFile{err: err, since: time.Now()}
@@ -59,17 +72,19 @@ func (s *server) refuseFile(err error) {
 }
 
 // adopt puts policies into force, for all leases at once: no lease can begin by
-// the old ones meanwhile.
-func (s *server) adopt(ps *firewall.Policies) *edition {
+// the old ones meanwhile. The lines of the log are the caller's to write.
+func (s *server) adopt(ps *firewall.Policies) (e *edition, told []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := &edition{Policies: ps, generation: s.edition.Load().generation + 1, since: time.Now()}
+	e = &edition{Policies: ps, generation: s.edition.Load().generation + 1, since: time.Now()}
 	s.edition.Store(e)
 	s.refused = nil
 	for _, l := range s.leases {
-		l.adopt(e)
+		if tell := l.adopt(e); tell != nil {
+			told = append(told, tell)
+		}
 	}
-	return e
+	return e, told
 }
 
 // allowlist is how the health call shows the file. s.mu is held.
@@ -82,22 +97,26 @@ func (s *server) allowlist(e *edition) control.Allowlist {
 
 // adopt gives a running lease its policy of another edition: what comes is judged
 // by that, and what is under way and no longer allowed is cut. Where the edition
-// has no policy of the name, everything is denied from now on.
-func (l *lease) adopt(e *edition) {
+// has no policy of the name, everything is denied from now on. It returns what
+// writes the line of the log about a change, nil where there is none.
+func (l *lease) adopt(e *edition) (tell func()) {
 	p, ok := e.Policy(l.Lease.Policy)
 	old := l.policy.Swap(p)
 	l.tunnel.PolicyChanged()
 	if old.Digest() == p.Digest() {
-		return
+		return nil
 	}
 	l.ledger.Changed(firewall.PolicyChange{Time: e.since, Generation: e.generation, Digest: p.Digest()})
 	if !ok {
-		l.server.Log.Warn("the policy of a cell is gone from the allowlist: everything is denied in it",
-			"cell", l.id, "run", l.Run, "policy", l.Lease.Policy, "generation", e.generation)
-		return
+		return func() {
+			l.server.Log.Warn("the policy of a cell is gone from the allowlist: everything is denied in it",
+				"cell", l.id, "run", l.Run, "policy", l.Lease.Policy, "generation", e.generation)
+		}
 	}
-	l.server.Log.Info("the policy of a cell has changed", "cell", l.id, "run", l.Run, "policy", l.Lease.Policy,
-		"generation", e.generation, "from", old.Digest(), "digest", p.Digest())
+	return func() {
+		l.server.Log.Info("the policy of a cell has changed", "cell", l.id, "run", l.Run, "policy", l.Lease.Policy,
+			"generation", e.generation, "from", old.Digest(), "digest", p.Digest())
+	}
 }
 
 // policyGone is the detail of what is denied because the policy is gone.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -72,6 +73,62 @@ func (g *testGate) eventually(t *testing.T, what string, ok func(control.Health)
 		if time.Now().After(end) {
 			t.Fatalf("%s: %+v, %v", what, h, err)
 		}
+	}
+}
+
+// A heldLog keeps those who write waiting while it is held, as a pipe does that
+// nobody reads.
+type heldLog struct {
+	held    sync.Mutex
+	waiting chan struct{} // gets a value for each line that waits
+}
+
+func (l *heldLog) Write(p []byte) (int, error) {
+	if !l.held.TryLock() {
+		l.waiting <- struct{}{}
+		l.held.Lock()
+	}
+	defer l.held.Unlock()
+	return len(p), nil
+}
+
+// A log that nobody reads holds up who has a line for it, and nobody else: cells are
+// leased, shown and listed while a reload waits to say what it has changed.
+func TestBlockedLogStallsNobody(t *testing.T) {
+	log := &heldLog{waiting: make(chan struct{}, 64)}
+	narrow := parsePolicies(t, narrowed)
+	g := start(t, upstream(t), func(d *Daemon) {
+		d.Log = slog.New(slog.NewJSONHandler(log, nil))
+		d.Load = func() (*firewall.Policies, error) { return narrow, nil }
+	})
+	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+
+	log.held.Lock()
+	reloaded := make(chan error, 1)
+	go func() {
+		_, err := g.Reload(t.Context())
+		reloaded <- err
+	}()
+	<-log.waiting
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, leased := g.Lease(ctx, "c2", cellLease(2, "run-2", "strict"))
+	health, asked := g.Health(ctx)
+	cells, listed := g.Cells(ctx)
+	if err := errors.Join(leased, asked, listed); err != nil || health.Generation != 2 || len(cells) != 2 {
+		t.Errorf("while the log is blocked: %v, %+v, %+v", err, health, cells)
+	}
+	select {
+	case err := <-reloaded:
+		t.Errorf("control: the reload has not waited for its line: %v", err)
+	default:
+	}
+	log.held.Unlock()
+	if err := <-reloaded; err != nil {
+		t.Error(err)
+	}
+	if _, err := g.Release(t.Context(), "c2"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,10 +1,11 @@
 package control
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -23,6 +24,9 @@ const (
 	callTimeout = 30 * time.Second
 	// maxAnswer bounds the answer to a call: a receipt has at most 4096 rows.
 	maxAnswer = 8 << 20
+	// maxDecision bounds one line of a stream, in bytes: no gate writes more than some
+	// hundred, even where a name is all escapes.
+	maxDecision = 64 << 10
 )
 
 // A Client calls the gate. An error that is not an *Error means that the gate
@@ -99,20 +103,20 @@ func (c *Client) Decisions(ctx context.Context, run string, follow bool) iter.Se
 			return
 		}
 		defer done()
-		lines := json.NewDecoder(resp.Body)
-		for {
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, maxDecision)
+		for lines.Scan() {
 			var r firewall.Record
-			if err := lines.Decode(&r); err != nil {
-				if errors.Is(err, io.EOF) {
-					err = io.ErrUnexpectedEOF // only KindEnd is an end
-				}
-				yield(firewall.Record{}, fmt.Errorf("control: the gate's stream of decisions broke: %w", err))
-				return
+			if err = json.Unmarshal(lines.Bytes(), &r); err != nil {
+				break
 			}
 			if r.Kind == KindEnd || !yield(r, nil) {
 				return
 			}
 		}
+		// Only KindEnd is an end.
+		err = cmp.Or(err, lines.Err(), io.ErrUnexpectedEOF)
+		yield(firewall.Record{}, fmt.Errorf("control: the gate's stream of decisions broke: %w", err))
 	}
 }
 

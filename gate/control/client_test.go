@@ -1,13 +1,17 @@
 package control
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -112,6 +116,33 @@ func TestDecisionsEnd(t *testing.T) {
 				t.Errorf("%v, %v; want %q, ok %v", hosts, failed, test.hosts, test.ok)
 			}
 		})
+	}
+}
+
+// A line that does not end is not kept: the stream breaks, long before the far side
+// has sent all that it would.
+func TestDecisionsEndless(t *testing.T) {
+	const most = 64 << 20
+	var sent atomic.Int64
+	c := gate(t, func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"host":"a"}`+"\n"+`{"host":"`)
+		for piece := make([]byte, 64<<10); sent.Load() < most; {
+			n, err := w.Write(bytes.ReplaceAll(piece, []byte{0}, []byte("a")))
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+		}
+		io.WriteString(w, `"}`+"\n"+`{"kind":"end"}`+"\n")
+	})
+	var hosts []string
+	var last error
+	for r, err := range c.Decisions(t.Context(), "r", true) {
+		if last = err; err == nil {
+			hosts = append(hosts, r.Host[:min(len(r.Host), 9)])
+		}
+	}
+	if !slices.Equal(hosts, []string{"a"}) || !errors.Is(last, bufio.ErrTooLong) {
+		t.Errorf("%q, %v after %d bytes", hosts, last, sent.Load())
 	}
 }
 
