@@ -105,6 +105,8 @@ type Executor struct {
 	proof   *proof
 	metrics *metrics
 	health  *fresh[control.Health] // of the gate
+	engine  *recent                // whether it can be used
+	state   *recent                // whether it can be written to
 	slots   chan struct{}          // holds one value for each run that is not in the queue
 	users   *users
 
@@ -167,6 +169,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	e.background, e.stop = context.WithCancel(context.Background())
 	e.health = newFresh(e.cfg.askHealth)
+	e.engine, e.state = &recent{ask: e.cfg.askEngine}, &recent{ask: e.tryState}
 	e.metrics = newMetrics(e)
 	e.proof = &proof{
 		boundary: cfg.Boundary, ctx: e.background, log: cfg.Log, changed: make(chan struct{}),

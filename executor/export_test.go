@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"strings"
+	"time"
 )
 
 // Routes are the routes as the OpenAPI document writes them, with " open" behind
@@ -21,3 +22,22 @@ func Routes() []string {
 
 // Drain is the part of Shutdown after which requests are still answered.
 func (e *Executor) Drain(ctx context.Context) error { return e.drain(ctx) }
+
+// Later has the executor take what it remembers for a moment as long past.
+func (e *Executor) Later() {
+	for _, r := range []*recent{e.engine, e.state} {
+		r.mu.Lock()
+		r.last = time.Time{}
+		r.mu.Unlock()
+	}
+	e.proof.mu.Lock()
+	defer e.proof.mu.Unlock()
+	e.proof.rested = time.Time{}
+}
+
+// Asking is how many callers wait for a check of the boundary.
+func (e *Executor) Asking() int {
+	e.proof.mu.Lock()
+	defer e.proof.mu.Unlock()
+	return e.proof.asking
+}

@@ -1,6 +1,9 @@
 package executor
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // A fresh shares the answers to a question among those who ask it at the same time,
 // and gives nobody an answer to a question that was put before he came: what has
@@ -43,4 +46,27 @@ func (f *fresh[T]) get() (T, error) {
 		a.given = true
 	}
 	return a.value, a.err
+}
+
+// recentFor is how long an answer is a recent one.
+const recentFor = time.Second
+
+// A recent asks at most once a second, however many want to know: for answers that
+// anybody may ask for, and that cost something.
+type recent struct {
+	ask func() error
+
+	mu   sync.Mutex // guards what follows; held while asking
+	last time.Time  // when it was last asked; zero for never
+	err  error
+}
+
+func (r *recent) get() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last.IsZero() || time.Since(r.last) >= recentFor {
+		r.err = r.ask()
+		r.last = time.Now()
+	}
+	return r.err
 }

@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,7 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"sallyport/executor"
 	"sallyport/executor/api"
@@ -429,6 +432,7 @@ func TestReadiness(t *testing.T) {
 	h.post(command("true"))
 	check := func(name, want string) {
 		t.Helper()
+		h.executor.Later()
 		resp, data := h.do(http.MethodGet, "/readyz", "")
 		for _, c := range decode[api.Readiness](t, resp, data, http.StatusServiceUnavailable).Checks {
 			if c.Ready == (c.Name == name) || c.Name == name && !strings.Contains(c.Detail, want) {
@@ -457,11 +461,32 @@ func TestReadiness(t *testing.T) {
 	if err := os.Rename(workspaces+".away", workspaces); err != nil {
 		t.Fatal(err)
 	}
+	h.executor.Later()
 	if ready := get[api.Readiness](h, "/readyz"); !ready.Ready || len(ready.Checks) != 4 {
 		t.Errorf("readiness = %+v", ready)
 	}
 	if left, err := os.ReadDir(workspaces); err != nil || len(left) != 0 {
 		t.Errorf("looking has left %v, %v", left, err)
+	}
+}
+
+// TestReadinessIsCheap asks as anybody may, without a token: neither the engine nor
+// the disk has work by each call.
+func TestReadinessIsCheap(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	h := start(t, func(c *executor.Config) {
+		c.Engine = func(context.Context) error {
+			asked.Add(1)
+			return nil
+		}
+	})
+	began := time.Now()
+	for range 200 {
+		get[api.Readiness](h, "/readyz")
+	}
+	if n, most := asked.Load(), 1+int64(time.Since(began)/time.Second); n == 0 || n > most {
+		t.Errorf("the engine was asked %d times for 200 calls in %v, want at most %d", n, time.Since(began), most)
 	}
 }
 

@@ -19,7 +19,8 @@ const (
 // writeTimeout bounds one write to a caller.
 const writeTimeout = 30 * time.Second
 
-// retryAfter is what callers are told to wait before they try again.
+// retryAfter is what callers are told to wait before they try again, where no problem
+// says better.
 const retryAfter = 5 * time.Second
 
 func problem(status int, code api.Code, detail string) *api.Problem {
@@ -43,9 +44,14 @@ func badRequest(detail string) *api.Problem {
 
 func writeProblem(w http.ResponseWriter, p *api.Problem) {
 	if p.Status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+		tellWait(w, retryAfter)
 	}
 	write(w, p.Status, problemType, p)
+}
+
+// tellWait says when to try again, in whole seconds and never too early.
+func tellWait(w http.ResponseWriter, d time.Duration) {
+	w.Header().Set("Retry-After", strconv.Itoa(int((d+time.Second-1)/time.Second)))
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) { write(w, status, jsonType, v) }

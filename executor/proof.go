@@ -20,6 +20,9 @@ const (
 	proofPatience = time.Minute
 	// proofPause is the time between attempts at the first check.
 	proofPause = 2 * time.Second
+	// proofRest is the time from the end of a check that a caller has asked for to the
+	// next one: each takes two cells and listens on the host.
+	proofRest = 10 * time.Second
 )
 
 // A proof is what is known of the boundary. Until a check has been made, and
@@ -34,6 +37,8 @@ type proof struct {
 	mu      sync.Mutex          // guards what follows
 	report  *api.BoundaryReport // of the last check that could be made
 	err     error               // of the last check, where it could not
+	asking  int                 // callers that wait for a check
+	rested  time.Time           // when the next one may be asked for, while asking is 0
 	changed chan struct{}       // closed, and replaced, after every check
 }
 
@@ -49,6 +54,25 @@ func (p *proof) first() {
 		case <-time.After(proofPause):
 		}
 	}
+}
+
+// ask is check for whoever calls the API: at the same time there is one check, which
+// they share, and then none for a while. wait, if it is not 0, says how long that is
+// still; nothing is checked then.
+func (p *proof) ask(ctx context.Context) (report api.BoundaryReport, wait time.Duration, err error) {
+	p.mu.Lock()
+	if wait := time.Until(p.rested); p.asking == 0 && wait > 0 {
+		p.mu.Unlock()
+		return report, wait, nil
+	}
+	p.asking++
+	p.mu.Unlock()
+	report, err = p.check(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking--
+	p.rested = time.Now().Add(proofRest)
+	return report, 0, err
 }
 
 // check checks the boundary now; callers at the same time share one check.

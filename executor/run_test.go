@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -430,9 +432,49 @@ func TestBoundary(t *testing.T) {
 		t.Errorf("once the boundary holds: %v", res.Error)
 	}
 	h.boundary.set("", errTest)
+	h.executor.Later()
 	resp, data = h.do(http.MethodPost, "/v1/boundary/check", "")
 	if p := decode[api.Problem](t, resp, data, http.StatusServiceUnavailable); !strings.Contains(p.Detail, errTest.Error()) {
 		t.Errorf("problem = %+v", p)
+	}
+}
+
+// TestBoundaryCheckRests asks for checks without a pause: those at the same time are
+// one, and the next one has to wait.
+func TestBoundaryCheckRests(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	h.post(command("true")) // the executor's own first check is over
+	before := h.boundary.checks.Load()
+	check := func() (*http.Response, []byte) { return h.do(http.MethodPost, "/v1/boundary/check", "") }
+	h.boundary.mu.Lock() // a check takes as long as this is held
+	var calls sync.WaitGroup
+	for range 8 {
+		calls.Go(func() {
+			if resp, data := check(); resp.StatusCode != http.StatusOK {
+				t.Errorf("beside others: %s %s", resp.Status, data)
+			}
+		})
+	}
+	for h.executor.Asking() < 8 {
+		time.Sleep(time.Millisecond)
+	}
+	h.boundary.mu.Unlock()
+	calls.Wait()
+	if n := h.boundary.checks.Load() - before; n != 1 {
+		t.Errorf("%d checks for 8 calls at the same time, want 1", n)
+	}
+	resp, data := check()
+	p := decode[api.Problem](t, resp, data, http.StatusTooManyRequests)
+	if wait, err := strconv.Atoi(resp.Header.Get("Retry-After")); err != nil || wait < 1 || wait > 10 || p.Code != api.CodeBusy || !p.Retryable {
+		t.Errorf("Retry-After %q, %+v", resp.Header.Get("Retry-After"), p)
+	}
+	if n := h.boundary.checks.Load() - before; n != 1 {
+		t.Errorf("%d checks after a refusal", n)
+	}
+	h.executor.Later()
+	if resp, data := check(); resp.StatusCode != http.StatusOK {
+		t.Errorf("after a while: %s %s", resp.Status, data)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
@@ -31,9 +32,7 @@ func (e *Executor) github() *api.GithubCapability {
 }
 
 // getReadiness says whether a run could start now, and if not, why.
-func (e *Executor) getReadiness(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
-	defer cancel()
+func (e *Executor) getReadiness(w http.ResponseWriter, _ *http.Request) {
 	ready := api.Readiness{Ready: true}
 	add := func(name, why string) {
 		ready.Ready = ready.Ready && why == ""
@@ -44,7 +43,7 @@ func (e *Executor) getReadiness(w http.ResponseWriter, r *http.Request) {
 		err = denying(health)
 	}
 	add("gate", text(err))
-	add("engine", text(e.cfg.Engine(ctx)))
+	add("engine", text(e.engine.get()))
 	add("boundary", e.proof.why())
 	add("executor", text(e.able()))
 	status := http.StatusOK
@@ -63,6 +62,18 @@ func (e *Executor) able() error {
 	if draining {
 		return errors.New("the executor is being shut down")
 	}
+	return e.state.get()
+}
+
+// askEngine says why what isolates cannot be used, or nil.
+func (c *Config) askEngine() error {
+	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
+	defer cancel()
+	return c.Engine(ctx)
+}
+
+// tryState says why the state directory cannot take what a run writes, or nil.
+func (e *Executor) tryState() error {
 	f, err := os.CreateTemp(filepath.Join(e.cfg.State, workspacesDir), ".ready-*")
 	if err != nil {
 		return fmt.Errorf("the state directory cannot be written: %w", err)
@@ -94,7 +105,16 @@ func (e *Executor) getOpenAPI(w http.ResponseWriter, _ *http.Request) {
 // postBoundaryCheck makes the attempts to get out now. Its outcome decides
 // whether further runs may start.
 func (e *Executor) postBoundaryCheck(w http.ResponseWriter, r *http.Request) {
-	report, err := e.proof.check(r.Context())
+	report, wait, err := e.proof.ask(r.Context())
+	if wait > 0 {
+		p := problem(http.StatusTooManyRequests, api.CodeBusy, fmt.Sprintf(
+			"the boundary was checked a moment ago; the next check can be asked for in %v", wait.Round(time.Second/10)))
+		p.Retryable = true
+		p.Details = map[string]any{"retryAfterMs": wait.Milliseconds() + 1}
+		tellWait(w, wait)
+		writeProblem(w, p)
+		return
+	}
 	if err != nil {
 		writeProblem(w, unavailable(api.CodeStartFailed, fmt.Sprintf("the boundary could not be checked: %v", err)))
 		return

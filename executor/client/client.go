@@ -124,11 +124,25 @@ func (c *Client) Cancel(ctx context.Context, id string) (api.Execution, error) {
 }
 
 // BoundaryCheck has the executor try now to get out of a cell of its own, which
-// takes some seconds. A report of probes that got through is no error.
+// takes some seconds, and waits where somebody has asked for that a moment ago. A
+// report of probes that got through is no error.
 func (c *Client) BoundaryCheck(ctx context.Context) (api.BoundaryReport, error) {
-	var v api.BoundaryReport
-	err := c.call(ctx, boundaryTimeout, http.MethodPost, "/v1/boundary/check", &v)
-	return v, err
+	ctx, cancel := context.WithTimeout(ctx, boundaryTimeout)
+	defer cancel()
+	for {
+		var v api.BoundaryReport
+		err := c.call(ctx, boundaryTimeout, http.MethodPost, "/v1/boundary/check", &v)
+		var p *api.Problem
+		if !errors.As(err, &p) || p.Status != http.StatusTooManyRequests {
+			return v, err
+		}
+		wait, _ := p.Details["retryAfterMs"].(float64)
+		select {
+		case <-time.After(time.Duration(max(wait, 1)) * time.Millisecond):
+		case <-ctx.Done():
+			return v, context.Cause(ctx)
+		}
+	}
 }
 
 // Health says that the executor's process is alive.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -300,5 +301,31 @@ func TestList(t *testing.T) {
 	want := []string{"GET /v1/executions?agent=pi&before=x9&limit=7&policy=p&state=running&taskId=a%26b", "GET /v1/executions"}
 	if !slices.Equal(asked, want) {
 		t.Errorf("asked %q, want %q", asked, want)
+	}
+}
+
+// A check that has to wait for its turn waits.
+func TestBoundaryCheckWaits(t *testing.T) {
+	var calls atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if calls.Add(1) > 1 {
+			json.NewEncoder(w).Encode(api.BoundaryReport{Passed: true})
+			return
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusTooManyRequests)
+		json.NewEncoder(w).Encode(api.Problem{Status: http.StatusTooManyRequests, Code: api.CodeBusy, Retryable: true,
+			Details: map[string]any{"retryAfterMs": 5}})
+	}))
+	defer srv.Close()
+	c := &client.Client{Addr: srv.URL, Token: token}
+	if r, err := c.BoundaryCheck(t.Context()); err != nil || !r.Passed || calls.Load() != 2 {
+		t.Errorf("%+v, %v after %d calls", r, err, calls.Load())
+	}
+	calls.Store(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.BoundaryCheck(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
 	}
 }
