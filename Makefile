@@ -1,5 +1,5 @@
 # Each target is a script of scripts/; what they set up and leave alone is said there.
-.PHONY: help demo test up down images build bench lint fuzz
+.PHONY: help demo test up down images build bench lint fuzz mutate
 
 help: ## say what there is
 	@sed -n 's,^\([a-z]*\): ## ,  make \1\t,p' Makefile
@@ -21,3 +21,5 @@ lint: ## check form and known faults
 	scripts/lint
 fuzz: ## run each fuzz target for FUZZTIME
 	scripts/fuzz
+mutate: ## change the code that judges and seals, and list the changes that no test notices
+	scripts/mutate
