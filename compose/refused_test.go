@@ -33,7 +33,7 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 		"empty prompt":       {with(func(r *api.Request) { r.Prompt = " " }), api.CodeInvalidRequest, "prompt"},
 		"cwd outside":        {with(func(r *api.Request) { r.Config.CWD = "/etc" }), api.CodeInvalidRequest, "cwd"},
 		"cwd with dots":      {with(func(r *api.Request) { r.Config.CWD = st.root + "/../state" }), api.CodeInvalidRequest, "cwd"},
-		"unknown policy":     {with(func(r *api.Request) { r.Config.Egress = "lenient" }), api.CodeInvalidRequest, "lenient"},
+		"unknown policy":     {with(func(r *api.Request) { r.Config.Egress = "lenient" }), api.CodePolicyDenied, "lenient"},
 		"unknown agent":      {with(func(r *api.Request) { r.Config.Agent = "clippy" }), api.CodeInvalidRequest, "clippy"},
 		"unoffered backend":  {with(func(r *api.Request) { r.Config.Sandbox = "none" }), api.CodeCapability, "none"},
 		"unoffered services": {with(func(r *api.Request) { r.Config.Services = json.RawMessage(`["db"]`) }), api.CodeCapability, "services"},

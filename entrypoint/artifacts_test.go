@@ -237,13 +237,13 @@ func TestGlobs(t *testing.T) {
 			t.Errorf("%q: %v", g, err)
 		}
 	}
-	for _, g := range []string{"", "/a", "../a", "..", ".", "a/../b", "./a", "a//b", "a/", "[", "{a",
+	for _, g := range []string{"", "/a", "../a", "..", ".", "a/../b", "./a", "a//b", "a/", "[", "{a", "a\n",
 		strings.Repeat("x", maxGlob+1), strings.Repeat("{a,b}", maxAlternatives+1)} {
 		if err := checkGlob(g); err == nil {
 			t.Errorf("%q is accepted", g)
 		}
 	}
-	if err := checkGlobs(slices.Repeat([]string{"a"}, maxGlobs+1)); err == nil {
+	if err := CheckGlobs(slices.Repeat([]string{"a"}, maxGlobs+1)); err == nil {
 		t.Error("any number of patterns is accepted")
 	}
 	tests := []struct {

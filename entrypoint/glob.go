@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"unicode"
 
 	"github.com/bmatcuk/doublestar/v4"
 )
@@ -15,10 +16,11 @@ const (
 	maxAlternatives = 8   // opening braces in a pattern
 )
 
-// checkGlobs says whether all patterns of a job can be asked for.
-func checkGlobs(patterns []string) error {
+// CheckGlobs says what is wrong with the artifact patterns of a job, or nil. Whoever
+// makes a job can ask before a sandbox is started; PID 1 asks once more.
+func CheckGlobs(patterns []string) error {
 	if len(patterns) > maxGlobs {
-		return fmt.Errorf("%d artifact patterns, more than %d", len(patterns), maxGlobs)
+		return fmt.Errorf("%d globs are more than the %d that there may be", len(patterns), maxGlobs)
 	}
 	for _, g := range patterns {
 		if err := checkGlob(g); err != nil {
@@ -31,14 +33,13 @@ func checkGlobs(patterns []string) error {
 // checkGlob says whether g can be asked for: a doublestar pattern of names below
 // the working directory.
 func checkGlob(g string) error {
-	if len(g) > maxGlob || strings.Count(g, "{") > maxAlternatives {
-		return fmt.Errorf("the artifact pattern %.64q... has more than %d bytes or %d alternatives", g, maxGlob, maxAlternatives)
-	}
-	if !doublestar.ValidatePattern(g) || g == "" {
-		return fmt.Errorf("the artifact pattern %q is malformed", g)
-	}
-	if path.IsAbs(g) || path.Clean(g) != g || g == "." || g == ".." || strings.HasPrefix(g, "../") {
-		return fmt.Errorf("the artifact pattern %q does not stay below the working directory in its shortest form", g)
+	switch {
+	case g == "" || len(g) > maxGlob || strings.Count(g, "{") > maxAlternatives:
+		return fmt.Errorf("%.64q must have 1 to %d bytes and at most %d opening braces", g, maxGlob, maxAlternatives)
+	case strings.ContainsFunc(g, unicode.IsControl) || !doublestar.ValidatePattern(g):
+		return fmt.Errorf("%.64q must be a glob such as out/**/*.json", g)
+	case path.IsAbs(g) || path.Clean(g) != g || g == "." || g == ".." || strings.HasPrefix(g, "../"):
+		return fmt.Errorf("%.64q must be relative to the workspace, stay within it and have its shortest form, such as out/*.json", g)
 	}
 	return nil
 }

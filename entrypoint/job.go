@@ -117,7 +117,7 @@ func (j *job) check() error {
 	if !path.IsAbs(s.Dir) {
 		return fmt.Errorf("the working directory %q is not absolute", s.Dir)
 	}
-	return checkGlobs(s.Artifacts)
+	return CheckGlobs(s.Artifacts)
 }
 
 // runProcess starts the process, carries its streams, and waits for it and for

@@ -133,7 +133,7 @@ func TestExit(t *testing.T) {
 		{"malformed environment", Job{ID: "job", Argv: []string{"sh"}, Env: []string{testPath, "x"}, Dir: dir}, Exit{Code: -1, Error: "entry 2"}},
 		{"NUL in environment", Job{ID: "job", Argv: []string{"sh"}, Env: []string{"A=\x00"}, Dir: dir}, Exit{Code: -1, Error: "entry 1"}},
 		{"NUL in argument", Job{ID: "job", Argv: []string{"/bin/sh", "\x00"}, Dir: dir}, Exit{Code: -1, Error: "NUL"}},
-		{"glob", Job{ID: "job", Argv: []string{"/bin/true"}, Dir: dir, Artifacts: []string{"../x"}}, Exit{Code: -1, Error: "does not stay below"}},
+		{"glob", Job{ID: "job", Argv: []string{"/bin/true"}, Dir: dir, Artifacts: []string{"../x"}}, Exit{Code: -1, Error: "stay within it"}},
 		{"still works", shell(dir, "exit 3"), Exit{Code: 3}},
 	}
 	for _, tt := range tests {

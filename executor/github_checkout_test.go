@@ -2,6 +2,8 @@ package executor_test
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -80,4 +82,49 @@ func TestGitHubCheckoutHangs(t *testing.T) {
 			h.wantClean()
 		})
 	}
+}
+
+// TestCheckoutIsNotTheAgent: what the kernel counted while the workspace was filled is
+// not held against the agent, and what it counts after that is.
+func TestCheckoutIsNotTheAgent(t *testing.T) {
+	const (
+		killed  = "/sys/fs/cgroup/memory.events:oom_kill "
+		refused = "/sys/fs/cgroup/pids.events:max "
+	)
+	g := startGitHub(t)
+	h := start(t, g.access(false))
+	for _, tt := range []struct {
+		name          string
+		before, after string // what the kernel counts
+		engine        bool   // says that memory ran out, from the checkout on
+		want          api.Code
+		warned        string
+	}{
+		{"memory ran out in the checkout", killed + "2", killed + "2", true, api.CodeCommandFailed, "the sandbox ran out of memory"},
+		{"and again", killed + "2", killed + "3", true, api.CodeMemory, "the sandbox ran out of memory"},
+		{"the checkout ran out of processes", refused + "7", refused + "7", false, api.CodeCommandFailed, "the sandbox ran out of processes"},
+		{"and so does the agent", killed + "0\n" + refused + "7", killed + "0\n" + refused + "8", false, api.CodePIDs, ""},
+		{"only the engine says so, of the checkout", "", "", true, api.CodeCommandFailed, "the sandbox ran out of memory"},
+	} {
+		h.backend.set(func(b *processBackend) { b.git, b.cgroup, b.oom = []string{"sh", "-c", "exit 1"}, tt.before, tt.engine })
+		id := h.begin(with(command(`echo begun; until [ -e "$HOME/go" ]; do sleep 0.02; done; exit 3`), `{"owner":"acme","repo":"app","profile":"read","prePopulateBranch":"main"}`))
+		h.awaitText(id, "begun")
+		h.backend.set(func(b *processBackend) {
+			b.cgroup = tt.after
+			if err := os.WriteFile(filepath.Join(b.last.home, "go"), nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		})
+		res := h.finish(id)
+		if res.Error == nil || res.Error.Code != tt.want {
+			t.Errorf("%s: %+v, want %s", tt.name, res.Error, tt.want)
+		}
+		warned := slices.ContainsFunc(h.events(id, ""), func(ev api.Event) bool {
+			return ev.Type == api.EventWarning && strings.Contains(ev.Text, "could not be filled") && strings.Contains(ev.Text, tt.warned)
+		})
+		if !warned {
+			t.Errorf("%s: no warning with %q", tt.name, tt.warned)
+		}
+	}
+	h.wantClean()
 }

@@ -86,8 +86,8 @@ func TestLoadToken(t *testing.T) {
 // beyondTheDocument are the rows of TestRefusedRequests of which the OpenAPI document
 // says nothing: what a schema cannot say, and what depends on the service's settings.
 var beyondTheDocument = []string{
-	"trailing data", "bad UTF-8", "twice", "twice below", "contradiction", "two backends", "absolute glob", "leaving glob", "bad glob", "cwd with dots",
-	"unknown agent", "unknown model", "no key for the model", "no argv", "unknown policy", "unknown backend", "gondolin", "none", "unknown tier",
+	"trailing data", "bad UTF-8", "twice", "twice below", "contradiction", "two backends", "absolute glob", "leaving glob", "bad glob", "glob with a dot",
+	"glob with two slashes", "glob with a slash at its end", "glob of many braces", "cwd with dots", "unknown agent", "unknown model", "no key for the model", "no argv", "unknown policy", "unknown backend", "gondolin", "none", "unknown tier",
 	"another image", "long timeout", "services", "telemetry", "cwd elsewhere", "cwd absent", "no search key",
 }
 
@@ -123,7 +123,7 @@ func TestRefusedRequests(t *testing.T) {
 		{"unknown model", `{"prompt":"p","config":{"model":"acme/large"}}`, 422, api.CodeInvalidRequest, "config.model", "acme"},
 		{"no key for the model", `{"prompt":"p","config":{"model":"openai/gpt-5"}}`, 422, api.CodeInvalidRequest, "config.model", "OPENAI_API_KEY"},
 		{"no argv", `{"prompt":"p","config":{"agent":"command"}}`, 422, api.CodeInvalidRequest, "config.argv", "missing"},
-		{"unknown policy", command("true", `"egress":"lax"`), 422, api.CodeInvalidRequest, "config.egress", "open, strict"},
+		{"unknown policy", command("true", `"egress":"lax"`), 422, api.CodePolicyDenied, "config.egress", "open, strict"},
 		{"contradiction", command("true", `"egress":"strict"`, `"unrestrictedEgress":true`), 400, api.CodeInvalidRequest, "config.unrestrictedEgress", "contradicts"},
 		{"unknown backend", command("true", `"backend":"chroot"`), 422, api.CodeInvalidRequest, "config.backend", "docker"},
 		{"two backends", command("true", `"backend":"docker"`, `"sandbox":"none"`), 400, api.CodeInvalidRequest, "config.sandbox", "give one"},
@@ -136,6 +136,10 @@ func TestRefusedRequests(t *testing.T) {
 		{"absolute glob", command("true", `"artifacts":["/etc/*"]`), 422, api.CodeInvalidRequest, "config.artifacts", "relative"},
 		{"leaving glob", command("true", `"artifacts":["a/../../b"]`), 422, api.CodeInvalidRequest, "config.artifacts", "within"},
 		{"bad glob", command("true", `"artifacts":["[a"]`), 422, api.CodeInvalidRequest, "config.artifacts", "glob"},
+		{"glob with a dot", command("true", `"artifacts":["./a"]`), 422, api.CodeInvalidRequest, "config.artifacts", "shortest form"},
+		{"glob with two slashes", command("true", `"artifacts":["a//b"]`), 422, api.CodeInvalidRequest, "config.artifacts", "shortest form"},
+		{"glob with a slash at its end", command("true", `"artifacts":["a/"]`), 422, api.CodeInvalidRequest, "config.artifacts", "shortest form"},
+		{"glob of many braces", command("true", `"artifacts":["`+strings.Repeat("{a,b}", 9)+`"]`), 422, api.CodeInvalidRequest, "config.artifacts", "8 opening braces"},
 		{"skills", command("true", `"skillPaths":["/s"]`), 422, api.CodeCapability, "config.skillPaths", "not offered"},
 		{"services", command("true", `"services":[{"name":"db"}]`), 422, api.CodeCapability, "config.services", "not offered"},
 		{"telemetry", command("true", `"telemetry":{}`), 422, api.CodeCapability, "config.telemetry", "not offered"},
@@ -167,7 +171,8 @@ func TestRefusedRequests(t *testing.T) {
 	if left, _ := os.ReadDir(filepath.Join(h.config.State, "executions")); len(left) != 0 || len(h.gate.granted) != 0 {
 		t.Errorf("something was started: %v, %v", left, h.gate.granted)
 	}
-	if res := h.post(command("true", `"services":null`, `"skillPaths":[]`, `"sandbox":"docker"`, `"sandboxImage":"agent:test"`, `"tier":"standard"`)); !res.Success {
+	if res := h.post(command("true", `"services":null`, `"skillPaths":[]`, `"sandbox":"docker"`, `"sandboxImage":"agent:test"`, `"tier":"standard"`,
+		`"artifacts":["a/**/b","`+strings.Repeat("{a,b}", 8)+`"]`)); !res.Success {
 		t.Errorf("the control: %v", res.Error)
 	}
 }
@@ -407,6 +412,7 @@ func TestCapabilities(t *testing.T) {
 	h := start(t, func(c *executor.Config) {
 		c.Service.SearchKeys = map[string]string{"EXA_API_KEY": "exa-key-0123456789", "BRAVE_SEARCH_API_KEY": ""}
 	})
+	h.post(command("true")) // the boundary is proven by then
 	c := get[api.Capabilities](h, "/v1/capabilities")
 	if !slices.Equal(c.Agents, []string{"pi", "agentic-pi", "command"}) || !slices.Equal(c.Policies, []string{"open", "strict"}) ||
 		!slices.Equal(c.WebSearchProviders, []string{"exa"}) || c.PolicyDigest != "sha256:all" {
@@ -422,6 +428,25 @@ func TestCapabilities(t *testing.T) {
 	resp, data = h.do(http.MethodGet, "/readyz", "")
 	if r := decode[api.Readiness](t, resp, data, 503); r.Checks[0].Name != "gate" || r.Checks[0].Ready || !r.Checks[1].Ready {
 		t.Errorf("readiness = %+v", r)
+	}
+}
+
+// TestSupportedIsProven: that sandboxes are supported is what the last check of the
+// boundary showed.
+func TestSupportedIsProven(t *testing.T) {
+	h := start(t, func(c *executor.Config) { c.Boundary.(*testBoundary).set("", errTest) })
+	supported := func() bool { return get[api.Capabilities](h, "/v1/capabilities").Sandbox.Supported }
+	if supported() {
+		t.Error("supported before a check could be made")
+	}
+	for failed, want := range map[string]bool{"": true, "the way out": false} {
+		h.boundary.set(failed, nil)
+		if resp, data := h.do(http.MethodPost, "/v1/boundary/check", ""); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", resp.Status, data)
+		}
+		if got := supported(); got != want {
+			t.Errorf("probe %q got through: supported = %v", failed, got)
+		}
 	}
 }
 

@@ -2,6 +2,8 @@ package executor_test
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -25,6 +27,7 @@ func TestSecrets(t *testing.T) {
 	h := start(t, func(c *executor.Config) { c.Service.Keys["OPENAI_API_KEY"] = oddKey })
 	half := len(secretKey) / 2
 	script := fmt.Sprintf(`echo "$ANTHROPIC_API_KEY"; echo "$ANTHROPIC_API_KEY" >&2; printf %s; sleep 0.3; printf '%%s\n' %s
+printf %%s "$ANTHROPIC_API_KEY" | base64; printf %%s "$ANTHROPIC_API_KEY" | od -An -v -tx1 | tr -d ' \n'
 cat; mkdir "$ANTHROPIC_API_KEY"; for d in . "$ANTHROPIC_API_KEY"; do echo kept > "$d/$ANTHROPIC_API_KEY.txt"; mkfifo "$d/$ANTHROPIC_API_KEY.fifo"; done
 ln -s /etc/passwd "$ANTHROPIC_API_KEY.link"; exit 3`, secretKey[:half], secretKey[half:])
 	body := command(script, `"artifacts":["**"]`, `"agentContext":`+quoted(secretKey+oddKey))
@@ -35,7 +38,7 @@ ln -s /etc/passwd "$ANTHROPIC_API_KEY.link"; exit 3`, secretKey[:half], secretKe
 	}
 	events := parseEvents(t, data)
 	res := events[len(events)-1].Result
-	if n := strings.Count(res.Output, "redacted"); n != 3 || !strings.HasSuffix(res.Output, "use [OPENAI_API_KEY redacted]") {
+	if n := strings.Count(res.Output, "redacted"); n != 5 || !strings.HasSuffix(res.Output, "use [OPENAI_API_KEY redacted]") {
 		t.Errorf("output = %q", res.Output)
 	}
 	h.noSecret("the stream", string(data))
@@ -79,14 +82,15 @@ func quoted(s string) string {
 	return string(data)
 }
 
-// noSecret checks that neither key is in a text, be it as JSON.
+// noSecret checks that neither key is in a text, be it as JSON or encoded.
 func (h *harness) noSecret(where, text string) {
 	h.t.Helper()
 	var plain strings.Builder
 	enc := json.NewEncoder(&plain)
 	enc.SetEscapeHTML(false)
 	enc.Encode(oddKey)
-	for _, secret := range []string{secretKey, oddKey, strings.Trim(quoted(oddKey), `"`), strings.Trim(plain.String(), "\"\n")} {
+	for _, secret := range []string{secretKey, oddKey, strings.Trim(quoted(oddKey), `"`), strings.Trim(plain.String(), "\"\n"),
+		base64.StdEncoding.EncodeToString([]byte(secretKey)), hex.EncodeToString([]byte(secretKey)), url.QueryEscape(oddKey)} {
 		if strings.Contains(text, secret) {
 			h.t.Errorf("the key is in %s", where)
 		}

@@ -140,7 +140,7 @@ func (e *Executor) getCapabilities(w http.ResponseWriter, _ *http.Request) {
 		WebSearchProviders: s.SearchProviders(),
 		Limits:             e.limits(),
 		Sandbox: api.Sandbox{
-			Supported:      true,
+			Supported:      e.proof.why() == "",
 			IsolationModel: e.cfg.Isolation.Model,
 			// Network, through the gate; everything else is the sandbox's own.
 			AllowedHostCalls: []string{"host.fetch"},

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// clientHello is the record that Go's own client sends for hostName.
-func clientHello() []byte {
+// clientHello is the record that Go's own client sends for a host.
+func clientHello(host string) []byte {
 	r := &recorder{}
-	_ = tls.Client(r, &tls.Config{ServerName: hostName}).Handshake() // it gets no answer
+	_ = tls.Client(r, &tls.Config{ServerName: host}).Handshake() // it gets no answer
 	return r.sent.Bytes()
 }
 
@@ -218,36 +218,6 @@ func (b *bench) latency(s *server, n int) (p50, p99 float64, err error) {
 	slices.Sort(took[1])
 	at := func(q float64) float64 { i := int(q * float64(n-1)); return took[1][i] - took[0][i] }
 	return at(0.5), at(0.99), nil
-}
-
-// beside opens tunnels of one cell, one after the other, while 16 of another one
-// download as fast as they can, and returns the median and the 99th percentile of
-// the time that one took, in milliseconds. The peers have no cells.
-func (b *bench) beside(s *server, lasting time.Duration) (p50, p99 float64, err error) {
-	const streams = 16
-	bulk := make([]net.Conn, streams)
-	defer func() { closeAll(bulk) }()
-	for i := range bulk {
-		if bulk[i], err = dial(s.paths[0], b.hello); err != nil {
-			return 0, 0, err
-		}
-		go func() { _ = transfer(bulk[i], opDown, 1<<40) }() // until it is closed
-	}
-	time.Sleep(lasting / 4)
-	var took []float64
-	for end := time.Now().Add(lasting); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		began := time.Now()
-		c, err := dial(s.paths[len(s.paths)-1], b.hello)
-		if err != nil {
-			return 0, 0, err
-		}
-		took = append(took, float64(time.Since(began).Microseconds())/1e3)
-		if err := hangUp(c); err != nil {
-			return 0, 0, err
-		}
-	}
-	slices.Sort(took)
-	return took[len(took)/2], took[len(took)*99/100], nil
 }
 
 // pace opens rate tunnels a second for a time, whether or not earlier ones are

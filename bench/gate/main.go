@@ -1,5 +1,5 @@
-// Command gate measures the gate's tunnel side by side with nginx and haproxy: the
-// same bytes through each, in turns, each server alone on one processor. It
+// Command gate measures the gate's tunnel side by side with nginx, haproxy and
+// tcpproxy: the same bytes through each, in turns, each server alone on one processor. It
 // runs the gate's own binary with leases on loopback addresses, so it wants
 // root, for ports below 1024. See bench/README.md for what is measured.
 package main
@@ -25,9 +25,15 @@ const about = "The tunnel, side by side; each server alone on one processor."
 
 func main() { os.Exit(report.Main(limit, run)) }
 
+// aside is what this program does in processes of their own, by the first argument.
+var aside = map[string]func(ctx context.Context, args []string, stdout io.Writer) error{
+	farSideArg: farSide, calmSideArg: calmSide, probeArg: probe,
+}
+
 // A bench is what is measured, and how much of it.
 type bench struct {
-	gate, serverCPU     string
+	gate, tcpproxy      string
+	serverCPU           string
 	rounds, leases      int
 	flags               *report.Flags
 	tunnels, many, rate int
@@ -35,6 +41,7 @@ type bench struct {
 	mib                 int64
 	only                string
 
+	self  string // this program
 	dir   string // for the servers' files
 	hello []byte
 	log   io.Writer
@@ -44,6 +51,7 @@ func parse(args []string, stderr io.Writer) (*bench, error) {
 	b := &bench{log: stderr}
 	flags := report.NewFlags("bench gate", stderr, 3)
 	flags.StringVar(&b.gate, "gate", "bin/gate", "the gate's `binary`")
+	flags.StringVar(&b.tcpproxy, "tcpproxy", "bin/bench-tcpproxy", "the `binary` of bench/tcpproxy")
 	flags.StringVar(&b.serverCPU, "cpu", "0", "`processor` of the servers; the load should run on another")
 	flags.IntVar(&b.leases, "leases", 100, "leased `cells`, at most 200")
 	flags.IntVar(&b.tunnels, "tunnels", 1000, "idle `tunnels` beside the peers")
@@ -64,8 +72,8 @@ func parse(args []string, stderr io.Writer) (*bench, error) {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) == 1 && args[0] == upstreamArg {
-		return farSide(ctx)
+	if len(args) > 0 && aside[args[0]] != nil {
+		return aside[args[0]](ctx, args[1:], stdout)
 	}
 	b, err := parse(args, stderr)
 	if err != nil {
@@ -78,8 +86,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	b.hello = clientHello()
-	if err := b.startFarSide(ctx); err != nil {
+	b.hello = clientHello(hostName)
+	if err := b.startFarSides(ctx); err != nil {
 		return err
 	}
 	figures, err := b.measure(ctx)

@@ -24,10 +24,16 @@ var (
 	resolverAddr = netip.MustParseAddrPort("127.0.0.31:53")
 	nginxAddr    = netip.MustParseAddrPort("127.0.0.32:443")
 	haproxyAddr  = netip.MustParseAddrPort("127.0.0.33:443")
+	tcpproxyAddr = netip.MustParseAddrPort("127.0.0.34:443")
+	calmAddr     = netip.MustParseAddrPort("127.0.0.35:443")
 )
 
-// hostName is the name that all of the load asks for.
-const hostName = "www.site.example"
+// The names that the load asks for. That of the calm upstream is asked for where
+// what the other one is busy with shall not be measured.
+const (
+	hostName = "www.site.example"
+	calmName = "www.calm.example"
+)
 
 // A path is one way to a server: which of its addresses a client dials, and
 // from where.
@@ -56,12 +62,15 @@ type kind struct {
 // kinds are those that this machine has, ours first.
 func (b *bench) kinds() []kind {
 	all := []kind{{"gate", startGate}}
-	for _, k := range []kind{{"nginx", startNginx}, {"haproxy", startHAProxy}} {
-		if _, err := exec.LookPath(k.name); err != nil {
-			fmt.Fprintf(b.log, "bench: no %s on this machine, left out\n", k.name)
+	for _, p := range []struct {
+		kind
+		program string
+	}{{kind{"nginx", startNginx}, "nginx"}, {kind{"haproxy", startHAProxy}, "haproxy"}, {kind{"tcpproxy", startTCPProxy}, b.tcpproxy}} {
+		if _, err := exec.LookPath(p.program); err != nil {
+			fmt.Fprintf(b.log, "bench: no %s on this machine, left out\n", p.program)
 			continue
 		}
-		all = append(all, k)
+		all = append(all, p.kind)
 	}
 	return all
 }
@@ -105,8 +114,10 @@ func (s *server) stop(ctx context.Context) {
 	if s.close != nil {
 		_ = s.close(ctx) // it is killed in any case
 	}
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+	}
 }
 
 func tail(s string) string { return s[max(0, len(s)-2000):] }
@@ -115,6 +126,7 @@ const allowlist = `version: 1
 groups:
   web:
     - {host: .site.example, private: [127.0.0.0/8]}
+    - {host: .calm.example, private: [127.0.0.0/8]}
 policies:
   bench: {allow: [web]}
 `
@@ -188,10 +200,10 @@ load_module /usr/lib/nginx/modules/ngx_stream_module.so;
 events { worker_connections 19000; }
 stream {
     access_log off;
-    map $ssl_preread_server_name $to { hostnames; .site.example %[2]s; default ""; }
-    server { listen %[3]s backlog=4096; ssl_preread on; proxy_pass $to; proxy_timeout 1h; }
+    map $ssl_preread_server_name $to { hostnames; .site.example %[2]s; .calm.example %[3]s; default ""; }
+    server { listen %[4]s backlog=4096; ssl_preread on; proxy_pass $to; proxy_timeout 1h; }
 }
-`, b.dir, upstreamAddr, nginxAddr)
+`, b.dir, upstreamAddr, calmAddr, nginxAddr)
 	file := filepath.Join(b.dir, "nginx.conf")
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		return nil, err
@@ -211,16 +223,29 @@ defaults
 frontend sni
     bind %s backlog 4096
     tcp-request inspect-delay 5s
-    acl allowed req.ssl_sni -i -m end .site.example
+    acl allowed req.ssl_sni -i -m end .site.example .calm.example
+    use_backend calm if { req.ssl_sni -i -m end .calm.example }
     tcp-request content accept if { req.ssl_hello_type 1 } allowed
     tcp-request content reject if WAIT_END or { req.ssl_hello_type 1 }
     default_backend up
 backend up
     server up %s
-`, haproxyAddr, upstreamAddr)
+backend calm
+    server up %s
+`, haproxyAddr, upstreamAddr, calmAddr)
 	file := filepath.Join(b.dir, "haproxy.cfg")
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		return nil, err
 	}
 	return b.run(ctx, "haproxy", nil, []path{{haproxyAddr, haproxyAddr.Addr()}}, "haproxy", "-db", "-f", file)
 }
+
+func startTCPProxy(ctx context.Context, b *bench) (*server, error) {
+	return b.run(ctx, "tcpproxy", nil, []path{{tcpproxyAddr, tcpproxyAddr.Addr()}}, b.tcpproxy, tcpproxyAddr.String(),
+		".site.example="+upstreamAddr.String(), ".calm.example="+calmAddr.String())
+}
+
+// noServer is what the load takes by itself.
+var noServer = kind{"no server", func(context.Context, *bench) (*server, error) {
+	return &server{name: "no server", log: new(bytes.Buffer), paths: []path{{upstreamAddr, upstreamAddr.Addr()}, {calmAddr, calmAddr.Addr()}}}, nil
+}}

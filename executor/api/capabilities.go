@@ -44,6 +44,8 @@ type ServiceLimits struct {
 
 // Sandbox is the block of that name of RFC 0035, "Sandbox execution contract".
 type Sandbox struct {
+	// Supported says that the last check of the boundary was passed, so that runs may
+	// start.
 	Supported        bool     `json:"supported"`
 	IsolationModel   string   `json:"isolationModel"` // container
 	AllowedHostCalls []string `json:"allowedHostCalls"`

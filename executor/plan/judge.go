@@ -3,14 +3,12 @@ package plan
 import (
 	"fmt"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/bmatcuk/doublestar/v4"
-
+	"sallyport/entrypoint"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 )
@@ -18,8 +16,6 @@ import (
 // Bounds of a request's parts.
 const (
 	minTimeout       = time.Second
-	maxGlobs         = 64
-	maxGlobLength    = 512
 	maxTaskIDLength  = 256
 	maxContextLength = 1 << 20 // bytes, of the composed AGENTS.md
 )
@@ -137,7 +133,8 @@ func judgePolicy(p *Plan, policies []string) *api.Problem {
 		p.Policy = c.Egress
 	}
 	if !slices.Contains(policies, p.Policy) {
-		problem := unacceptable(field, "the gate's allowlist has no policy %.64q; it has %s", p.Policy, strings.Join(policies, ", "))
+		problem := refuse(http.StatusUnprocessableEntity, api.CodePolicyDenied, field,
+			fmt.Sprintf("the gate's allowlist has no policy %.64q; it has %s", p.Policy, strings.Join(policies, ", ")))
 		problem.Details["known"] = policies
 		return problem
 	}
@@ -159,22 +156,8 @@ func (s *Service) judgeTimeout(p *Plan) *api.Problem {
 
 func judgeArtifacts(p *Plan) *api.Problem {
 	globs := p.Request.Config.Artifacts
-	if len(globs) > maxGlobs {
-		return unacceptable("config.artifacts", "config.artifacts has %d globs; it may have %d", len(globs), maxGlobs)
-	}
-	for _, g := range globs {
-		var why string
-		switch {
-		case g == "" || len(g) > maxGlobLength:
-			why = fmt.Sprintf("must have 1 to %d bytes", maxGlobLength)
-		case path.IsAbs(g) || slices.Contains(strings.Split(g, "/"), ".."):
-			why = "must be relative to the workspace and stay within it"
-		case strings.ContainsFunc(g, unicode.IsControl) || !doublestar.ValidatePattern(g):
-			why = "must be a glob such as out/**/*.json"
-		default:
-			continue
-		}
-		return unacceptable("config.artifacts", "config.artifacts: %.64q %s", g, why)
+	if err := entrypoint.CheckGlobs(globs); err != nil {
+		return unacceptable("config.artifacts", "config.artifacts: %v", err)
 	}
 	p.Artifacts = globs
 	return nil

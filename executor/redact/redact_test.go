@@ -2,6 +2,8 @@ package redact_test
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"strings"
 	"testing"
 
@@ -21,13 +23,39 @@ func TestString(t *testing.T) {
 		{"key sk-ant-12345678.", "key [A_KEY redacted]."},
 		{"sk-ant-12345678-longer", "[B_KEY redacted]"},
 		{"sk-ant-12345678-longe", "[A_KEY redacted]-longe"},
+		{"a part: nt-12345678-l", "a part: [B_KEY redacted]"},
+		{"too little: t-12345678-", "too little: t-12345678-"},
 		{"sk-ant-12345678sk-ant-12345678", "[A_KEY redacted][A_KEY redacted]"},
-		{"sk-ant-1234567", "sk-ant-1234567"},
+		{"sk-ant-1234", "sk-ant-1234"},
 		{"abc stays: it is too short", "abc stays: it is too short"},
 	} {
 		if got := r.String(tt.in); got != tt.want {
 			t.Errorf("String(%q) = %q, want %q", tt.in, got, tt.want)
 		}
+	}
+}
+
+// TestKeysAsTokens: a value given to New is found in every form in which a learnt one is.
+func TestKeysAsTokens(t *testing.T) {
+	const key = "sk-ant-api03-16C7e42F292c6912E7710c838347Ae178B4a_x-AA"
+	r := redact.New(map[string]string{"A_KEY": key})
+	basic := base64.StdEncoding.EncodeToString([]byte("key:" + key))
+	for in, want := range map[string]string{
+		key:                                   "[A_KEY redacted]",
+		"in capitals " + strings.ToUpper(key): "in capitals sk[A_KEY redacted]",
+		"hex " + hex.EncodeToString([]byte(key)) + ".": "hex [A_KEY redacted].",
+		"percent " + percent(key):                      "percent [A_KEY redacted]",
+		"middle " + key[20:40] + ".":                   "middle [A_KEY redacted].",
+		"sk-ant-api03-... is how one begins":           "sk-ant-api03-... is how one begins",
+	} {
+		for _, r := range []*redact.Redactor{r, r.Fork()} {
+			if got := r.String(in); !strings.EqualFold(got, want) {
+				t.Errorf("String(%q) = %q, want %q", in, got, want)
+			}
+		}
+	}
+	if got := r.String(basic); !strings.Contains(got, "[A_KEY redacted]") || len(got) > len("[A_KEY redacted]")+16 {
+		t.Errorf("%q becomes %q", basic, got)
 	}
 }
 
@@ -48,10 +76,10 @@ func TestStreamHoldsBackLittle(t *testing.T) {
 	if got := s.Next([]byte("a line\n")); string(got) != "a line\n" {
 		t.Errorf("Next = %q, want all of it", got)
 	}
-	if got := s.Next([]byte("asks")); string(got) != "ask" {
+	if got := s.Next([]byte("it asks")); string(got) != "it a" {
 		t.Errorf("Next = %q, want all but the possible beginning of a secret", got)
 	}
-	if got := s.Flush(); string(got) != "s" {
+	if got := s.Flush(); string(got) != "sks" {
 		t.Errorf("Flush = %q", got)
 	}
 }

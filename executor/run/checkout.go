@@ -11,6 +11,7 @@ import (
 	"sallyport/entrypoint/github"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
+	"sallyport/executor/backend"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 
 // checkout fills the workspace before the agent starts, as far as it can. The
 // failure is that of a run which has ended meanwhile.
-func (x *execution) checkout(ctx context.Context, session *entrypoint.Session) *api.Error {
+func (x *execution) checkout(ctx context.Context, sandbox backend.Sandbox, session *entrypoint.Session) *api.Error {
 	if x.github == nil || x.plan.GitHub.Branch == "" {
 		return nil
 	}
@@ -44,6 +45,10 @@ func (x *execution) checkout(ctx context.Context, session *entrypoint.Session) *
 	}
 	if outcome == api.CheckoutFailed && !late.Stop() {
 		why += fmt.Sprintf("; it took longer than %v", checkoutTimeout)
+	}
+	x.before = x.toll(sandbox, session) // which is not the job's
+	if limit := x.before.limit(); outcome == api.CheckoutFailed && limit != "" {
+		why += "; the sandbox ran out of " + limit
 	}
 	x.github.mu.Lock()
 	x.github.receipt.Checkout = outcome

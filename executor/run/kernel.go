@@ -27,32 +27,61 @@ var countersJob = entrypoint.Job{
 // kernelTimeout bounds each question about a sandbox's limits.
 const kernelTimeout = 5 * time.Second
 
-// limitHit says which limit of the sandbox a process ran into that did not end
-// well, or nil. It asks the kernel, by way of PID 1, and where that is gone or
-// does not know, the engine: some engines tell of a process that the kernel
-// killed late, and some not at all.
-func (x *execution) limitHit(sandbox backend.Sandbox, session *entrypoint.Session, j *job) *api.Error {
-	var kills, refusals uint64
+// A toll is how many processes of a sandbox were killed for want of memory, and how
+// often one more was refused.
+type toll struct{ kills, refusals uint64 }
+
+// limit names the limit that was run into, or nothing.
+func (t toll) limit() string {
+	switch {
+	case t.kills > 0:
+		return "memory"
+	case t.refusals > 0:
+		return "processes"
+	}
+	return ""
+}
+
+// since is what has come to t since before.
+func (t toll) since(before toll) toll {
+	return toll{t.kills - min(before.kills, t.kills), t.refusals - min(before.refusals, t.refusals)}
+}
+
+// toll asks the kernel, by way of PID 1, and where that is gone (a nil session) or does
+// not know, the engine: some engines tell of a process that the kernel killed late, and
+// some not at all.
+func (x *execution) toll(sandbox backend.Sandbox, session *entrypoint.Session) toll {
+	var t toll
 	known := false
-	if j.err == nil {
-		kills, refusals, known = counters(session)
+	if session != nil {
+		t, known = counters(session)
 	}
 	if !known && x.engineSaysOOM(sandbox) {
-		kills = 1
+		t.kills = 1
 	}
+	return t
+}
+
+// limitHit says which limit of the sandbox a process of the job ran into that did not
+// end well, or nil.
+func (x *execution) limitHit(sandbox backend.Sandbox, session *entrypoint.Session, j *job) *api.Error {
 	details := map[string]any{"exitCode": j.exit.Code}
 	if j.exit.Signal != "" {
 		details = map[string]any{"signal": j.exit.Signal}
 	}
-	switch {
-	case kills > 0:
-		details["memoryLimitBytes"] = x.plan.Limits.MemoryBytes
-		return &api.Error{Code: api.CodeMemory, Message: "the sandbox ran out of memory", Details: details}
-	case refusals > 0:
-		details["pidsLimit"] = x.plan.Limits.PIDs
-		return &api.Error{Code: api.CodePIDs, Message: "the sandbox ran out of processes", Details: details}
+	if j.err != nil {
+		session = nil
 	}
-	return nil
+	code, t := api.CodeMemory, x.toll(sandbox, session).since(x.before)
+	switch {
+	case t.limit() == "":
+		return nil
+	case t.kills > 0:
+		details["memoryLimitBytes"] = x.plan.Limits.MemoryBytes
+	default:
+		code, details["pidsLimit"] = api.CodePIDs, x.plan.Limits.PIDs
+	}
+	return &api.Error{Code: code, Message: "the sandbox ran out of " + t.limit(), Details: details}
 }
 
 func (x *execution) engineSaysOOM(sandbox backend.Sandbox) bool {
@@ -70,9 +99,9 @@ var (
 	refusalCount = regexp.MustCompile(`(?m)^/sys/fs/cgroup/(?:pids/)?pids\.events:max (\d+)$`)
 )
 
-// counters returns how many processes were killed for want of memory, and how
-// often one more was refused. known says whether the first was found at all.
-func counters(session *entrypoint.Session) (kills, refusals uint64, known bool) {
+// counters returns what the kernel counts. known says whether the killed ones were
+// found at all.
+func counters(session *entrypoint.Session) (t toll, known bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), kernelTimeout)
 	defer cancel()
 	var out []byte
@@ -82,11 +111,11 @@ func counters(session *entrypoint.Session) (kills, refusals uint64, known bool) 
 		}
 	}})
 	if err != nil {
-		return 0, 0, false
+		return toll{}, false
 	}
-	kills, known = count(killCount, out)
-	refusals, _ = count(refusalCount, out)
-	return kills, refusals, known
+	t.kills, known = count(killCount, out)
+	t.refusals, _ = count(refusalCount, out)
+	return t, known
 }
 
 func count(pattern *regexp.Regexp, out []byte) (uint64, bool) {

@@ -84,6 +84,7 @@ type execution struct {
 	// redactor knows what the runner's knows and the secrets of this run.
 	redactor *redact.Redactor
 	github   *access // nil where the run has none
+	before   toll    // what the sandbox had run into before the job
 
 	// fail ends the run with an error; the first one counts.
 	fail context.CancelCauseFunc

@@ -32,7 +32,7 @@ func (x *execution) work(ctx context.Context, sandbox backend.Sandbox, disk *dis
 	}()
 	defer func() { unwatch(); <-watched }()
 
-	if failure := x.checkout(ctx, session); failure != nil {
+	if failure := x.checkout(ctx, sandbox, session); failure != nil {
 		return failure
 	}
 	j := x.newJob()
