@@ -39,12 +39,11 @@ func (l *loader) compile(raw rawFile) *Policies {
 	return ps
 }
 
-// checkUnused reports groups that no policy names. That may only follow from
-// another fault, which is reported with it.
+// checkUnused warns of groups that no policy names.
 func (c *compiler) checkUnused(groups []*rawGroup) {
 	for _, g := range groups {
 		if !g.used {
-			c.Fault(g.at, wordGroups+"."+show(g.name), "no policy uses this group: name it in one, or remove it")
+			c.warn(g.at, wordGroups+"."+show(g.name), "no policy uses this group: name it in one, or remove it")
 		}
 	}
 }
@@ -86,8 +85,8 @@ func (c *compiler) effect(p *rawPolicy, path []string) *effect {
 		e.via = p.via
 	}
 	e.budget.set(p.budgets)
-	if !e.any && len(e.grants) == 0 && len(c.Faults) == 0 { // else a consequence
-		c.Fault(p.at, wordPolicies+"."+show(p.name), "allows nothing")
+	if !e.any && len(e.grants) == 0 && (len(p.allow) > 0 || p.extends != "") { // else it says so itself
+		c.warn(p.at, wordPolicies+"."+show(p.name), "allows nothing")
 	}
 	c.done[p.name] = e
 	for _, ports := range e.grants {
@@ -134,7 +133,7 @@ func (c *compiler) inherited(p *rawPolicy, path []string) *effect {
 func (c *compiler) addGroups(e *effect, p *rawPolicy) {
 	own := make(map[scope]map[uint16]*entry)
 	for _, item := range p.allow {
-		g := c.group(item)
+		g := c.group(item, c.Fault)
 		if g == nil {
 			continue
 		}
@@ -157,25 +156,26 @@ func (c *compiler) addGroups(e *effect, p *rawPolicy) {
 	}
 }
 
-// group finds the group that item names, or nil; an unknown one is a fault.
-func (c *compiler) group(item rawItem) *rawGroup {
+// group finds the group that item names, or nil; unknown is told of one that there is
+// not.
+func (c *compiler) group(item rawItem, unknown finder) *rawGroup {
 	if item.group == "" {
 		return nil
 	}
 	g := c.groups[item.group]
 	if g == nil {
-		c.Fault(item.at, item.field, "no group is called %s%s; a host has a dot in it", quote(item.group), suggest(item.group, keys(c.groups)))
+		unknown(item.at, item.field, "no group is called %s%s; a host has a dot in it", quote(item.group), suggest(item.group, keys(c.groups)))
 		return nil
 	}
 	g.used = true
 	return g
 }
 
-// take removes a group or a host; it is a fault if that changes nothing.
+// take removes a group or a host, and warns if that changes nothing.
 func (c *compiler) take(e *effect, item rawItem) {
 	entries := []*entry{item.entry}
 	if item.entry == nil {
-		g := c.group(item)
+		g := c.group(item, c.warn)
 		if g == nil {
 			return
 		}
@@ -188,7 +188,7 @@ func (c *compiler) take(e *effect, item rawItem) {
 		}
 	}
 	if !taken && len(entries) > 0 {
-		c.Fault(item.at, item.field, "takes nothing away: neither what the policy extends nor its groups allow it")
+		c.warn(item.at, item.field, "takes nothing away: neither what the policy extends nor its groups allow it")
 	}
 }
 

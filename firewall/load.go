@@ -52,8 +52,10 @@ func Load(path string) (*Policies, error) {
 }
 
 // Parse reads an allowlist; filename is for messages. It is strict: unknown and
-// duplicate keys, a second document, aliases, unused groups, empty policies and
-// hosts that could never match are errors. The error is of type FileErrors and
+// duplicate keys, a second document, aliases, unknown groups and hosts that could never
+// match are errors. What only takes away, such as a removal that finds nothing or a
+// policy without hosts, is a warning: refused, the file would leave in force what
+// should be gone. The error is of type FileErrors and
 // holds every fault of the file with its line.
 func Parse(r io.Reader, filename string) (*Policies, error) {
 	l := newLoader(filename)
@@ -87,6 +89,9 @@ func newLoader(filename string) *loader {
 		Suggest:    suggest,
 	}}}
 }
+
+// A finder notes what is wrong at a place: Fault or warn.
+type finder = func(p strictyaml.Pos, field, format string, args ...any)
 
 func (l *loader) warn(p strictyaml.Pos, field, format string, args ...any) {
 	l.warnings = append(l.warnings, l.Finding(p, field, format, args...))

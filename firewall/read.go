@@ -102,14 +102,14 @@ func (l *loader) readGroup(kv strictyaml.Pair) *rawGroup {
 		l.Fault(kv.At, field, `"any" is the word for every host: choose another name`)
 	}
 	seen := make(map[string]strictyaml.Pos)
-	for i, n := range l.List(kv.Value, field, "hosts") {
+	for i, n := range l.list(kv.Value, field, "hosts", true) {
 		f := fmt.Sprintf("%s[%d]", field, i)
 		item, ok := l.readItem(n, f)
 		switch {
 		case !ok:
 		case item.entry == nil:
 			l.Fault(item.at, f, "%s is not a host, which has a dot in it; a group holds no other groups", quote(item.group))
-		case l.isNew(seen, item):
+		case l.isNew(seen, item, l.Fault):
 			item.entry.group = g.name
 			g.entries = append(g.entries, item.entry)
 		}
@@ -129,12 +129,7 @@ func (l *loader) readPolicy(kv strictyaml.Pair) *rawPolicy {
 		p.extends, p.extAt, _ = l.Scalar(n, field+"."+wordExtends, "the name of a policy")
 	}
 	if n, ok := fields[wordRemove]; ok {
-		p.remove = l.readItems(n, field+"."+wordRemove, false)
-		for _, item := range p.remove {
-			if e := item.entry; e != nil && e.ports != nil {
-				l.Fault(item.at, item.field, "what is removed goes with all its ports: write %s", quote(e.written))
-			}
-		}
+		p.remove = l.readRemove(n, field+"."+wordRemove)
 	}
 	if n, ok := fields[wordECH]; ok {
 		if s, p0, ok := l.Scalar(n, field+"."+wordECH, "pass or refuse"); ok {
@@ -168,34 +163,63 @@ func (l *loader) readAllow(n ast.Node, field string) []rawItem {
 		l.Fault(strictyaml.At(s.Token), field, "%s", listFault(s.Value))
 		return nil
 	}
-	return l.readItems(n, field, true)
-}
-
-func (l *loader) readItems(n ast.Node, field string, anyToo bool) []rawItem {
-	var items []rawItem
-	seen := make(map[string]strictyaml.Pos)
-	for i, n := range l.List(n, field, "groups and hosts") {
-		item, ok := l.readItem(n, fmt.Sprintf("%s[%d]", field, i))
-		if !ok || !l.isNew(seen, item) {
-			continue
+	items := l.readItems(l.list(n, field, itemsText, false), field, l.Fault)
+	for i, item := range items {
+		if item.group == wordAny {
+			items[i].group, items[i].any = "", true
 		}
-		if anyToo && item.group == wordAny {
-			item.group, item.any = "", true
-		}
-		items = append(items, item)
 	}
 	return items
 }
 
-// isNew reports an item that its list has not had before; it is a fault if it has.
-func (l *loader) isNew(seen map[string]strictyaml.Pos, item rawItem) bool {
+// readRemove reads a list of groups and hosts that are taken away.
+func (l *loader) readRemove(n ast.Node, field string) []rawItem {
+	items := l.readItems(l.list(n, field, itemsText, true), field, l.warn)
+	for _, item := range items {
+		switch e := item.entry; {
+		case e != nil && e.ports != nil:
+			l.Fault(item.at, item.field, "what is removed goes with all its ports: write %s", quote(e.written))
+		case item.group == wordAny:
+			l.Fault(item.at, item.field, "%s is no group: write the groups and hosts that are meant", quote(wordAny))
+		}
+	}
+	return items
+}
+
+const itemsText = "groups and hosts"
+
+// list is List for one that may be empty, with a warning if warned.
+func (l *loader) list(n ast.Node, field, of string, warned bool) []ast.Node {
+	if s, ok := n.(*ast.SequenceNode); ok && len(s.Values) == 0 {
+		if warned {
+			l.warn(strictyaml.At(s.Start), field, "the list of %s is empty", of)
+		}
+		return nil
+	}
+	return l.List(n, field, of)
+}
+
+// readItems reads the items of a list; again is told of one that is there twice.
+func (l *loader) readItems(nodes []ast.Node, field string, again finder) []rawItem {
+	var items []rawItem
+	seen := make(map[string]strictyaml.Pos)
+	for i, n := range nodes {
+		if item, ok := l.readItem(n, fmt.Sprintf("%s[%d]", field, i)); ok && l.isNew(seen, item, again) {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+// isNew reports an item that its list has not had before; tell is told if it has.
+func (l *loader) isNew(seen map[string]strictyaml.Pos, item rawItem, tell finder) bool {
 	key := item.group
 	if e := item.entry; e != nil {
 		key = e.pattern()
 	}
 	first, again := seen[key]
 	if again {
-		l.Fault(item.at, item.field, "%s is in the list already, on line %d", quote(key), first.Line)
+		tell(item.at, item.field, "%s is in the list already, on line %d", quote(key), first.Line)
 		return false
 	}
 	seen[key] = item.at

@@ -56,6 +56,7 @@ func TestSchemaTakesWhatIsRight(t *testing.T) {
 	s, _ := schema(t)
 	texts := map[string][]byte{"family": []byte(family), "forms": []byte(`version: 1
 groups:
+  empty: []
   5-a_b: [.A.example, a.example., {host: xn--bcher-kva.example, ports: [80, 443], private: [10.0.0.0/8, "fc00::/7"]}]
 policies:
   p:
@@ -64,6 +65,9 @@ policies:
     budgets: {upload: 1.5GiB, download: none, connections: 5, wildcardNames: none, wildcardBytes: 1KiB}
   q: {extends: p, remove: [5-a_b, c.example]}
   r: {allow: any}
+  none: {allow: []}
+  less: {extends: p, remove: [gone, gone, b.example]}
+  same: {extends: p, remove: []}
 `)}
 	for _, path := range []string{"../allowlist.yaml", "../compose/demo-allowlist.yaml"} {
 		data, err := os.ReadFile(path)

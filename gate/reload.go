@@ -39,7 +39,7 @@ func (s *server) reload() (control.Health, error) {
 	for _, tell := range told {
 		tell()
 	}
-	s.Log.Info("allowlist reloaded", "generation", e.generation, "digest", e.Digest(), "policies", e.Names())
+	s.Log.Info("allowlist reloaded", "generation", e.generation, "digest", e.Digest(), "policies", e.Names(), "warnings", len(e.Warnings()))
 	return s.health(), nil
 }
 

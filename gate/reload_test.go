@@ -196,6 +196,47 @@ func TestReloadCutsTunnels(t *testing.T) {
 	}
 }
 
+// What takes a host away from a policy counts at once, also where another policy that
+// extends it no longer takes anything away by that, and where nothing is left.
+//
+// probe: P5
+// oracle: the far end of a tunnel that was allowed; health, which warns; what the lease resolves
+func TestReloadNarrows(t *testing.T) {
+	child := "  quiet: {extends: strict, remove: [lost.site.example]}\n"
+	for what, narrower := range map[string]string{
+		"the child removes nothing any more": narrowed + child,
+		"nothing is left":                    "version: 1\npolicies:\n  strict: {allow: []}\n" + child,
+	} {
+		t.Run(what, func(t *testing.T) {
+			g, path := reloading(t, false)
+			writeFile(t, path, allowlist+child)
+			if h, err := g.Reload(t.Context()); err != nil || len(h.Warnings) != 0 {
+				t.Fatalf("reload: %+v, %v", h, err)
+			}
+			g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+			lost, err := g.tunnel(t, 1, "lost.site.example")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := echo(lost); err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, path, narrower)
+			h, err := g.Reload(t.Context())
+			if err != nil || h.Allowlist.State != control.AllowlistCurrent || len(h.Warnings) == 0 {
+				t.Fatalf("reload: %+v, %v", h, err)
+			}
+			if err := echo(lost); err == nil {
+				t.Error("the tunnel to what is no longer allowed goes on")
+			}
+			g.wantNXDOMAIN(t, 1, "lost.site.example.")
+			if n := count(g.release(t, "c1").Receipt, firewall.KindTLS, "lost.site.example", firewall.ReasonPolicyChanged); n != 1 {
+				t.Errorf("%d records of the cut, want 1", n)
+			}
+		})
+	}
+}
+
 // A policy that is gone denies everything in its cell, and says so; it comes back
 // with the allowlist that has it again.
 func TestReloadWithoutThePolicy(t *testing.T) {

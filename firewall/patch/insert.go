@@ -58,6 +58,8 @@ func (f *file) intoFlow(list *ast.SequenceNode, entry string) []byte {
 	if s := f.line(end.Line); end.Column-1 <= len(s) {
 		head := strings.TrimRight(s[:end.Column-1], " \t")
 		switch {
+		case strings.HasSuffix(head, "["): // nothing is allowed yet
+			return f.with(end.Line, end.Column-1, entry).text()
 		case strings.HasSuffix(head, ","):
 			return f.with(end.Line, len(head), " "+entry).text()
 		case strings.TrimSpace(head) != "":
