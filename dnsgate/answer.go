@@ -99,7 +99,7 @@ func (w *answerer) respond(msg []byte, client netip.AddrPort) (reply []byte) {
 		// A fault in the parser must not end the gate of every other cell.
 		if p := recover(); p != nil {
 			w.c.Log.Error("dnsgate: panic while answering", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			rec.Detail, reply = "fault of the gate", nil
+			rec.Verdict, rec.Reason, rec.Detail, reply = firewall.Deny, firewall.ReasonFault, "a fault of the gate: its log says more", nil
 		}
 	}()
 	if !w.c.general {

@@ -26,6 +26,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -204,7 +205,8 @@ func (s *Server) cell() (*cell, error) {
 
 // deliver delivers records and reports whether the replies that they are about
 // may be sent: what cannot be recorded is not answered.
-func (c *cell) deliver(records []firewall.Record) bool {
+func (c *cell) deliver(records []firewall.Record) (ok bool) {
+	defer c.contain(func() { ok = false })
 	var err error
 	if c.Deliver != nil {
 		err = c.Deliver(records)
@@ -221,6 +223,15 @@ func (c *cell) deliver(records []firewall.Record) bool {
 		c.Log.Error("dnsgate: no answers while their records cannot be written", "error", err)
 	}
 	return err == nil
+}
+
+// contain is for defer: a fault over what one cell sends must not end the gate of
+// all the others. What was under way gets no answer.
+func (c *cell) contain(then func()) {
+	if p := recover(); p != nil {
+		c.Log.Error("dnsgate: panic while answering", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		then()
+	}
 }
 
 func orDefault[T comparable](v, def T) T {

@@ -65,7 +65,9 @@ func serve(t *testing.T, s Server) *gate {
 		g.records = append(g.records, r)
 	}
 	var log output.Buffer
-	s.Log = slog.New(slog.NewTextHandler(&log, nil))
+	if s.Log == nil {
+		s.Log = slog.New(slog.NewTextHandler(&log, nil))
+	}
 
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -305,5 +307,40 @@ func TestServeFailsAsAWhole(t *testing.T) {
 	}
 	if err := pc.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
 		t.Error("the UDP socket is still open")
+	}
+}
+
+// A fault over one query, also in what keeps its record, denies that query and ends
+// nothing else: neither the loop of all cells nor the connection of another client.
+func TestPanicsAreContained(t *testing.T) {
+	var log output.Buffer
+	g := serve(t, Server{Policy: policy(t, "strict"), Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Deliver: func(records []firewall.Record) error {
+			if strings.HasPrefix(records[0].Host, "fault.") {
+				panic("a test")
+			}
+			return nil
+		}})
+	standing := &dns.Conn{Conn: g.dial(t, "tcp4")}
+	for i, network := range []string{"udp4", "tcp4"} {
+		conn := &dns.Conn{Conn: g.dial(t, network)}
+		if err := conn.WriteMsg(question("fault.tree.example.", dns.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		if m, err := conn.ReadMsg(); err == nil {
+			t.Errorf("%s: answered %v", network, m)
+		}
+		for _, c := range []*dns.Conn{standing, {Conn: g.dial(t, network)}} {
+			if err := c.WriteMsg(question("allowed.example.", dns.TypeA)); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := c.ReadMsg(); err != nil || len(m.Answer) != 1 {
+				t.Errorf("%s: control: %v, %v", network, m, err)
+			}
+		}
+		if n := strings.Count(log.String(), "panic while"); n != i+1 {
+			t.Errorf("%s: %d panics in the log:\n%s", network, n, log.String())
+		}
 	}
 }

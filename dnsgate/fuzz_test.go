@@ -72,7 +72,7 @@ func checkRecord(t *testing.T, r firewall.Record) {
 	if r.Kind != firewall.KindDNS || r.Verdict == "" || r.Reason == "" || r.Client != fuzzClient || r.Port != 0 {
 		t.Fatalf("record %+v", r)
 	}
-	if r.Detail == "fault of the gate" {
+	if r.Reason == firewall.ReasonFault {
 		t.Fatal("the gate panicked")
 	}
 	for _, s := range []string{r.Host, r.Detail} {

@@ -55,6 +55,7 @@ func (c *cell) serveTCP(ctx context.Context, ln net.Listener) error {
 		}
 		open.Go(func() {
 			defer func() { <-slots }()
+			defer c.contain(func() {})
 			c.serveConn(ctx, conn, client)
 		})
 	}

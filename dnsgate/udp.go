@@ -73,6 +73,7 @@ func (s *socket) serve(b *batch) {
 	if s.fd < 0 {
 		return
 	}
+	defer s.w.c.contain(func() { s.fail(errors.New("dnsgate: a fault of the gate")) })
 	n, err := b.receive(s.fd, s.most)
 	if err != nil {
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {

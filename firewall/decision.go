@@ -37,6 +37,7 @@ const (
 	ReasonLog            Reason = "log_unavailable" // the decision could not be written to the log
 	ReasonBudget         Reason = "budget_exceeded" // the run has used up a budget of its policy
 	ReasonPolicyChanged  Reason = "policy_changed"  // allowed when it began, cut when the policy no longer did
+	ReasonFault          Reason = "gate_fault"      // the gate's own code failed over it
 	ReasonPolicyPage     Reason = "policy_page"     // the gate's own page, which every cell can read
 )
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -166,9 +167,20 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 		Log: s.Log.With("cell", l.id), Meter: l.tunnel.Meter,
 	}
 	group, inner := errgroup.WithContext(ctx)
-	group.Go(func() error { return names.Serve(inner, on.udp, on.tcp) })
-	group.Go(func() error { return l.tunnel.ServeTLS(inner, on.tls) })
-	group.Go(func() error { return l.tunnel.ServeHTTP1(inner, on.http) })
+	// A panic of one of these is the cell's alone, which fails.
+	contained := func(serve func() error) {
+		group.Go(func() (err error) {
+			defer func() {
+				if p := recover(); p != nil {
+					err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+				}
+			}()
+			return serve()
+		})
+	}
+	contained(func() error { return names.Serve(inner, on.udp, on.tcp) })
+	contained(func() error { return l.tunnel.ServeTLS(inner, on.tls) })
+	contained(func() error { return l.tunnel.ServeHTTP1(inner, on.http) })
 	if err := group.Wait(); ctx.Err() == nil {
 		return err
 	}

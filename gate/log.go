@@ -59,7 +59,17 @@ func (d *decisionLog) add(records ...firewall.Record) (waits bool) {
 		}
 		return false
 	}
+	waits, full := d.keep(records)
+	if full {
+		_ = d.flush() // the caller's own, which follows, has the error
+	}
+	return waits
+}
+
+// keep is add without the end of it; full says that it is time to write.
+func (d *decisionLog) keep(records []firewall.Record) (waits, full bool) {
 	d.mu.Lock()
+	defer d.mu.Unlock() // also after a panic: all cells need it
 	var head batchHead
 	down := d.down.Load()
 	for i := range records {
@@ -75,12 +85,7 @@ func (d *decisionLog) add(records ...firewall.Record) (waits bool) {
 		}
 		d.lines = head.appendLine(d.lines, r)
 	}
-	full := len(d.lines) >= flushAt
-	d.mu.Unlock()
-	if full {
-		_ = d.flush() // the caller's own, which follows, has the error
-	}
-	return waits
+	return waits, len(d.lines) >= flushAt
 }
 
 // flush returns when every line that was added before is written. What could

@@ -95,13 +95,7 @@ func (s *Sink) Ready() bool { return !s.down.Load() }
 
 // Add writes decisions, all at once, or keeps them until they can be written.
 func (s *Sink) Add(records ...firewall.Record) {
-	s.mu.Lock()
-	for i := range records {
-		s.keep(&records[i])
-	}
-	down := s.down.Load()
-	s.mu.Unlock()
-	if down {
+	if s.keepAll(records) {
 		return // retry writes them
 	}
 	s.writing.Lock()
@@ -127,6 +121,16 @@ func (s *Sink) retry() {
 			return
 		}
 	}
+}
+
+// keepAll puts decisions to those that wait, and says whether s is down.
+func (s *Sink) keepAll(records []firewall.Record) (down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock() // also after a panic: all cells need it
+	for i := range records {
+		s.keep(&records[i])
+	}
+	return s.down.Load()
 }
 
 // keep puts a decision to those that wait. s.mu is held.

@@ -88,8 +88,10 @@ func (c *Cache) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, 
 	return nil, err
 }
 
-// fill looks a name up and keeps the answer.
-func (c *Cache) fill(ctx context.Context, name firewall.Name) ([]netip.Addr, error) {
+// fill looks a name up and keeps the answer. A panic would be one of all callers
+// that wait for it.
+func (c *Cache) fill(ctx context.Context, name firewall.Name) (_ []netip.Addr, err error) {
+	defer contained(&err)
 	a, err := c.from.Lookup(ctx, name)
 	if err != nil {
 		return nil, err

@@ -1,8 +1,6 @@
 package sniproxy
 
 import (
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,7 +127,7 @@ func keep(batch []delivery) {
 }
 
 func (d *delivery) note() {
-	defer d.contain()
+	defer contain(d)
 	if d.turned {
 		d.v.turnAway(d.refusal, d.rec.Client)
 		return
@@ -138,13 +136,8 @@ func (d *delivery) note() {
 }
 
 func (d *delivery) flush() {
-	defer d.contain()
+	defer contain(d)
 	d.v.flush()
 }
 
-// contain is for defer: a record that cannot be kept must not end the gate.
-func (d *delivery) contain() {
-	if p := recover(); p != nil {
-		d.v.warn("keeping a record panicked", fmt.Errorf("%v\n%s", p, debug.Stack()))
-	}
-}
+func (d *delivery) panicked(err error) { d.v.warn("keeping a record panicked", err) }

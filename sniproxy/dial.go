@@ -33,7 +33,12 @@ func (e *RefusedAnswerError) Error() string { return "refused answer: " + e.Deta
 
 // connect resolves the name that d allows, has the whole answer judged and dials
 // one of the addresses that were judged.
-func (s *Server) connect(ctx context.Context, name firewall.Name, port uint16, d firewall.Decision) (*net.TCPConn, netip.AddrPort, *refusal) {
+func (s *Server) connect(ctx context.Context, name firewall.Name, port uint16, d firewall.Decision) (_ *net.TCPConn, _ netip.AddrPort, r *refusal) {
+	defer func() {
+		if p := recover(); p != nil {
+			r = fault(newPanicError(p))
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	addrs, err := s.Resolver.Resolve(ctx, name)
@@ -114,7 +119,7 @@ func (s *Server) dialAny(ctx context.Context, addrs []netip.Addr, port uint16) (
 func settled(d dialled) (*net.TCPConn, netip.AddrPort, *refusal) {
 	switch {
 	case d.err != nil:
-		return nil, d.addr, &refusal{reason: firewall.ReasonDial, detail: firewall.Escape(d.err.Error(), 200), alert: alertInternalError, status: 502}
+		return nil, d.addr, dialFault(d.err)
 	case isSelf(addrPort(d.conn.LocalAddr()).Addr(), d.addr.Addr()):
 		reset(d.conn)
 		return nil, d.addr, addressRefused(d.addr.Addr().String() + " is the gate's own address")
@@ -123,8 +128,10 @@ func settled(d dialled) (*net.TCPConn, netip.AddrPort, *refusal) {
 }
 
 func (s *Server) try(ctx context.Context, addr netip.AddrPort, results chan<- dialled) {
-	conn, err := s.dial(ctx, addr)
-	results <- dialled{conn, addr, err}
+	d := dialled{addr: addr}
+	defer func() { results <- d }()
+	defer contained(&d.err)
+	d.conn, d.err = s.dial(ctx, addr)
 }
 
 // interleave orders addresses for dialling: the families in turn, IPv6 first
@@ -171,6 +178,8 @@ func resolveFault(err error) *refusal {
 	switch {
 	case err == nil:
 		return nil
+	case fault(err) != nil:
+		return fault(err)
 	case errors.As(err, &refused):
 		return addressRefused(refused.Detail)
 	default:

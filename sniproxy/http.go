@@ -25,12 +25,15 @@ type httpConn struct {
 	in      *headBuffer // of the request that is being served, until its head is sent
 	up      *upstream   // nil if none
 	reached bool        // a host was, for an earlier request
+
+	recorded bool // the request that is being served has its record
 }
 
 // serveHTTP forwards the requests of one connection, one after the other.
 func serveHTTP(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) {
 	h := &httpConn{v: v, client: client, br: bufio.NewReaderSize(client, headBytes)}
 	defer h.hangUp()
+	defer contain(h)     // what ends a request is contained there
 	_ = keepOpen(client) // the first read fails, and says so in the record, if this did
 	for first := true; h.serveRequest(ctx, rec, first); first = false {
 	}
@@ -40,6 +43,12 @@ func serveHTTP(v *service, ctx context.Context, client *net.TCPConn, rec firewal
 // may follow. The deadline for its head is absolute, and for the first one it
 // begins with the connection.
 func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first bool) (more bool) {
+	h.recorded = false
+	defer func() {
+		if p := recover(); p != nil {
+			more = h.crashed(&rec, newPanicError(p))
+		}
+	}()
 	timeout := h.v.helloTimeout()
 	if first {
 		_ = h.client.SetDeadline(rec.Time.Add(timeout)) // the read below fails if this did
@@ -48,7 +57,7 @@ func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first 
 	}
 	if _, err := h.br.Peek(1); err != nil {
 		if first {
-			h.v.finish(&rec, readFault(err, 0, "request", firewall.ReasonBadRequest))
+			h.finish(&rec, readFault(err, 0, "request", firewall.ReasonBadRequest))
 		}
 		return false
 	}
@@ -107,14 +116,12 @@ func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *fire
 		rec.Upstream = h.up.addr
 		up, sent, received := h.up, h.up.sent, h.up.received
 		f.upstream, f.up = up.addr, up.conn
-		h.v.begin(f)
-		more, r, again := h.exchange(req, reuse)
-		cut := h.v.end(f)
+		more, cut, r, again := h.underWay(f, req, reuse)
 		rec.BytesUp += up.sent - sent
 		rec.BytesDown += up.received - received
 		switch {
 		case cut != nil:
-			h.v.finish(rec, cut)
+			h.finish(rec, cut)
 			return false
 		case again && ctx.Err() == nil:
 			continue
@@ -125,13 +132,40 @@ func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *fire
 		case r != nil:
 			rec.Detail = r.detail
 		}
-		h.v.finish(rec, nil)
+		h.finish(rec, nil)
 		if r != nil {
 			h.answer(req, r)
 		}
 		return more
 	}
 }
+
+// underWay is exchange while a change of policy may cut it, and says why it did.
+func (h *httpConn) underWay(f *flow, req *request, reused bool) (more bool, cut, r *refusal, again bool) {
+	defer func() { cut = h.v.end(f) }()
+	h.v.begin(f)
+	more, r, again = h.exchange(req, reused)
+	return more, nil, r, again
+}
+
+// finish is the service's for a request, which has one record.
+func (h *httpConn) finish(rec *firewall.Record, r *refusal) {
+	h.recorded = true
+	h.v.finish(rec, r)
+}
+
+// crashed ends a connection the handling of which has panicked.
+func (h *httpConn) crashed(rec *firewall.Record, err error) (more bool) {
+	reset(h.client)
+	if h.recorded {
+		h.panicked(err)
+		return false
+	}
+	h.finish(rec, fault(err))
+	return false
+}
+
+func (h *httpConn) panicked(err error) { h.v.panicked(err) }
 
 // reach connects to the host of a request. The budget has counted one connection
 // when the client came; each further one that its requests need counts as well.
@@ -179,7 +213,7 @@ func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, a
 		s.stop()
 		silent := up.received == before
 		h.hangUp()
-		r := spent(up.meter)
+		r := cmp.Or(s.crash, spent(up.meter))
 		switch {
 		case r != nil:
 			return false, r, false
@@ -198,7 +232,7 @@ func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, a
 	if !req.repeatable() || resp.Close || err != nil || h.up.br.Buffered() > 0 {
 		h.hangUp()
 	}
-	r = spent(up.meter)
+	r = cmp.Or(s.crash, spent(up.meter))
 	switch {
 	case r != nil:
 		reset(h.client)
@@ -221,7 +255,7 @@ func (h *httpConn) interim(resp *http.Response) error {
 // request that was not carried out, where the next one begins is not certain.
 func (h *httpConn) refuse(req *request, rec *firewall.Record, r *refusal) (more bool) {
 	req.drop()
-	h.v.finish(rec, r)
+	h.finish(rec, r)
 	h.answer(req, r)
 	return false
 }

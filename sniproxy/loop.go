@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -273,11 +272,4 @@ func (l *loop) dispatch(e *unix.EpollEvent) {
 	}
 	defer contain(at.handler)
 	at.handler.ready(e.Events)
-}
-
-// contain is for defer: it tells h of a panic, so that the loop goes on.
-func contain(h interface{ panicked(err error) }) {
-	if p := recover(); p != nil {
-		h.panicked(fmt.Errorf("%v\n%s", p, debug.Stack()))
-	}
 }

@@ -218,7 +218,9 @@ func TestLoopContainsPanics(t *testing.T) {
 		send(t, client, helloFor("site.example"))
 		_, _ = io.ReadAll(client)
 		where.Store(false)
-		c.wait(i + 1)
+		if r := c.last(i + 1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonFault {
+			t.Errorf("record %+v", r)
+		}
 	}
 	send(t, stands, []byte("still"))
 	readN(t, up, 5)

@@ -34,7 +34,7 @@ func (h *httpConn) servePage(req *request, rec *firewall.Record) (more bool) {
 	}
 	status, kind, body := h.v.Page.Answer(req.target, accept)
 	req.drop()
-	h.v.finish(rec, nil)
+	h.finish(rec, nil)
 	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: %s\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"+
 		"Content-Length: %d\r\nConnection: close\r\n\r\n", status, http.StatusText(status), kind, len(body))
 	if req.method == http.MethodHead {

@@ -58,6 +58,9 @@ func (s *Server) connectVia(ctx context.Context, name firewall.Name, addrs []net
 }
 
 func dialFault(err error) *refusal {
+	if r := fault(err); r != nil {
+		return r
+	}
 	return &refusal{reason: firewall.ReasonDial, detail: firewall.Escape(err.Error(), 200), alert: alertInternalError, status: http.StatusBadGateway}
 }
 

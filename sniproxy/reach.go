@@ -2,8 +2,6 @@ package sniproxy
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"time"
@@ -91,19 +89,19 @@ func (t *tunnel) aside(f func(context.Context) func()) {
 	t.reach.cancel = cancel
 	go func() { // t is not done with before the loop has the result
 		defer cancel()
-		then := func() { t.dialled(-1, netip.AddrPort{}, dialFault(errors.New("a fault of the gate"))) }
-		defer func() {
-			if p := recover(); p != nil {
-				t.v.warn("reaching a host panicked", fmt.Errorf("%v", p))
+		var then func()
+		var err error
+		defer t.loop.post(func() {
+			defer contain(t)
+			if t.reach != nil { // else it has panicked meanwhile
+				t.reach.cancel = nil
 			}
-			t.loop.post(func() {
-				defer contain(t)
-				if t.reach != nil { // else it has panicked meanwhile
-					t.reach.cancel = nil
-				}
-				then()
-			})
-		}()
+			if err != nil {
+				then = func() { t.dialled(-1, netip.AddrPort{}, dialFault(err)) }
+			}
+			then()
+		})
+		defer contained(&err)
 		then = f(ctx)
 	}()
 }

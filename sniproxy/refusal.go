@@ -13,9 +13,10 @@ import (
 // says and how the client is told. A nil *refusal refuses nothing.
 type refusal struct {
 	reason firewall.Reason
-	detail string // for a person; holds no unescaped input
-	alert  alert  // on 443; 0 sends none
-	status int    // on 80; 0 sends none
+	detail string      // for a person; holds no unescaped input
+	alert  alert       // on 443; 0 sends none
+	status int         // on 80; 0 sends none
+	fault  *panicError // what was contained, for the log; nil where nothing was
 }
 
 // alert is the description of a fatal TLS alert (RFC 8446, section 6).

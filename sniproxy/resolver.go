@@ -108,8 +108,9 @@ func (r *DNSResolver) Lookup(ctx context.Context, name firewall.Name) (Answer, e
 	done := make(chan int, len(qtypes))
 	for i, qtype := range qtypes {
 		go func() {
+			defer func() { done <- i }()
+			defer contained(&results[i].err)
 			results[i].Answer, results[i].err = r.ask(ctx, name, qtype)
-			done <- i
 		}()
 	}
 	if first := <-done; results[first].err == nil && len(results[first].Addrs) > 0 {
@@ -119,13 +120,14 @@ func (r *DNSResolver) Lookup(ctx context.Context, name firewall.Name) (Answer, e
 	return merge(name, results)
 }
 
-// merge joins the answers of both families; a refused one refuses both.
+// merge joins the answers of both families; one that is refused, or over which the
+// gate has failed, refuses both.
 func merge(name firewall.Name, results [2]outcome) (Answer, error) {
 	var joined Answer
 	var failed error
 	for _, o := range results {
 		var refused *RefusedAnswerError
-		if errors.As(o.err, &refused) {
+		if errors.As(o.err, &refused) || fault(o.err) != nil {
 			return Answer{}, o.err
 		}
 		if failed == nil {

@@ -33,7 +33,9 @@ type sender struct {
 	// Set before sent is closed.
 	complete bool
 	fault    *refusal // what was wrong with the client's body
-	gone     bool     // set before done is closed: the client is gone
+	// Set before done is closed.
+	gone  bool     // the client is gone
+	crash *refusal // the sender has panicked
 
 	mu       sync.Mutex // guards stopping, the client's read and the upstream's write deadline
 	stopping bool
@@ -41,17 +43,26 @@ type sender struct {
 
 func startSender(h *httpConn, req *request) *sender {
 	s := &sender{h: h, up: h.up, sent: make(chan struct{}), done: make(chan struct{})}
-	go func() {
-		defer close(s.done)
-		s.complete, s.fault = s.sendBody(req)
-		close(s.sent)
-		s.gone = s.gone || s.complete && s.clientGone()
-		if s.fault != nil || s.gone {
+	go s.run(req)
+	return s
+}
+
+func (s *sender) run(req *request) {
+	defer close(s.done)
+	defer func() {
+		if s.crash != nil || s.fault != nil || s.gone {
 			reset(s.up.conn) // an upstream must not take a part for the whole
 		}
 	}()
-	return s
+	defer contain(s)
+	func() {
+		defer close(s.sent)
+		s.complete, s.fault = s.sendBody(req)
+	}()
+	s.gone = s.gone || s.complete && s.clientGone()
 }
+
+func (s *sender) panicked(err error) { s.crash = fault(err) }
 
 // finished reports whether the whole body was sent. An upstream may answer
 // before; a moment's grace tells that from a body whose end is on its way.

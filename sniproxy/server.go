@@ -30,7 +30,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -214,6 +213,7 @@ func (v *service) accept(ctx context.Context, ln net.Listener, wg *sync.WaitGrou
 // admit starts the handler of a connection that is the cell's own and within
 // the limit, and closes any other.
 func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitGroup) {
+	defer contain(turnedAway{v, client})
 	rec := firewall.Record{Time: time.Now(), Kind: v.kind, Port: v.port, Verdict: firewall.Deny}
 	rec.Client = addrPort(client.RemoteAddr())
 	if !v.Prefix.Contains(rec.Client.Addr()) {
@@ -228,20 +228,20 @@ func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitG
 	}
 	v.track(client)
 	wg.Go(func() {
-		v.guarded(ctx, client, rec)
-		v.forget(client)
+		defer v.forget(client)
+		serveHTTP(v, ctx, client, rec)
 	})
 }
 
-// guarded is serveHTTP. What one cell sends must not end the gate of all the
-// others.
-func (v *service) guarded(ctx context.Context, client *net.TCPConn, rec firewall.Record) {
-	defer func() {
-		if p := recover(); p != nil {
-			v.warn("a connection's handler panicked", fmt.Errorf("%v\n%s", p, debug.Stack()))
-		}
-	}()
-	serveHTTP(v, ctx, client, rec)
+// A turnedAway is a client that is not let in.
+type turnedAway struct {
+	v      *service
+	client *net.TCPConn
+}
+
+func (c turnedAway) panicked(err error) {
+	c.v.panicked(err)
+	reset(c.client)
 }
 
 // forget counts out a connection that is done with.
@@ -296,6 +296,9 @@ func (v *service) finish(rec *firewall.Record, r *refusal) {
 func (v *service) note(rec *firewall.Record, r *refusal) {
 	if r != nil {
 		rec.Verdict, rec.Reason, rec.Detail = firewall.Deny, r.reason, r.detail
+		if r.fault != nil {
+			v.panicked(r.fault)
+		}
 	}
 	rec.DurationMS = time.Since(rec.Time).Milliseconds()
 	v.Record(*rec)
@@ -314,10 +317,17 @@ func judged(rec *firewall.Record, p *firewall.Policy, d firewall.Decision) {
 	rec.Digest = p.Digest()
 }
 
+func (v *service) panicked(err error) { v.warn("the handling of a connection panicked", err) }
+
 func (v *service) warn(msg string, err error) {
-	if v.Log != nil {
-		v.Log.Warn(msg, "service", v.kind, "error", err)
+	if v.Log == nil {
+		return
 	}
+	var p *panicError
+	if errors.As(err, &p) {
+		err = errors.New(p.words())
+	}
+	v.Log.Warn(msg, "service", v.kind, "error", err)
 }
 
 func (s *Server) helloTimeout() time.Duration {

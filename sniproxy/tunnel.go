@@ -110,7 +110,6 @@ func (t *tunnel) panicked(err error) {
 	if t.stage == stageOver {
 		return
 	}
-	t.v.warn("the handling of a connection panicked", err)
 	t.loop.unset(&t.timer)
 	t.client.close(true)
 	t.up.close(true)
@@ -120,13 +119,17 @@ func (t *tunnel) panicked(err error) {
 		fallthrough
 	case stageHello, stageRelay:
 		if t.stage == stageRelay {
+			t.rec.BytesUp, t.rec.BytesDown = t.client.taken, t.up.taken
 			t.v.end(&t.flow)
 		}
-		t.loop.clerk.add(delivery{v: t.v, rec: t.rec})
+		t.loop.clerk.add(delivery{v: t.v, rec: t.rec, refusal: fault(err)})
 		t.queued = true // it is in no state to be used again
 		t.forget()
-	case stageLinger:
-		t.hangUp()
+	default: // its record is another one
+		t.v.panicked(err)
+		if t.stage == stageLinger {
+			t.hangUp()
+		}
 	}
 }
 
@@ -232,6 +235,7 @@ func (t *tunnel) refuseSilently(r *refusal) {
 // make the kernel send a reset that overtakes the words. What the client still
 // sends is read and dropped, within bounds.
 func (t *tunnel) refused() {
+	t.stage = stageLinger
 	defer contain(t)
 	if t.client.fd < 0 || len(t.last) == 0 {
 		t.hangUp()
@@ -241,7 +245,6 @@ func (t *tunnel) refused() {
 		t.hangUp()
 		return
 	}
-	t.stage = stageLinger
 	t.loop.set(&t.timer, t.loop.now.Add(lingerTime))
 	t.client.readable = true
 	t.linger()

@@ -19,6 +19,7 @@ func (v *service) turnAway(r *refusal, client netip.AddrPort) {
 			}
 			return fmt.Sprintf("%s: %d connections", r.detail, n)
 		}, func(rec firewall.Record) {
+			defer contain(&delivery{v: v}) // it may be on a goroutine of the tally's
 			v.Record(rec)
 			v.flush()
 		})

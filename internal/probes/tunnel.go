@@ -64,6 +64,9 @@ var tunnels = Group{Letter: "S", Title: "TLS on port 443", Probes: []Probe{
 	{ID: "S22",
 		Tried: "look for bytes that the gate adds, drops or changes, and for a port that it chooses",
 		Must:  "the server gets the bytes that were sent, on the port that was asked for"},
+	{ID: "S23",
+		Tried: "find a fault of the gate's own code, be it by what a listed server or its DNS answers",
+		Must:  "what it was about is refused and on record; no other connection feels it"},
 }}
 
 var requests = Group{Letter: "H", Title: "HTTP on port 80", Probes: []Probe{
