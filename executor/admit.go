@@ -227,6 +227,8 @@ func (e *Executor) room(p *plan.Plan) *api.Problem {
 			field = "config.cwd"
 		case overlap(a.dir, p.SessionsDir):
 			field = "config.sessionsDir"
+		case overlap(a.dir, p.ContextDir):
+			field = "config.agentContextDir"
 		default:
 			continue
 		}

@@ -104,7 +104,7 @@ func TestQueue(t *testing.T) {
 func TestWorkspacesDoNotOverlap(t *testing.T) {
 	h := start(t, func(c *executor.Config) { c.MaxRuns = 4 })
 	outer, inner, other := h.workspace("outer"), h.workspace("outer/inner"), h.workspace("outerlike")
-	id := h.begin(command("echo begun; sleep 60", `"cwd":"`+inner+`"`))
+	id := h.begin(command("mkdir context; echo begun; sleep 60", `"cwd":"`+inner+`"`))
 	h.awaitText(id, "begun")
 	link := filepath.Join(h.root, "link")
 	if err := os.Symlink(inner, link); err != nil {
@@ -120,14 +120,20 @@ func TestWorkspacesDoNotOverlap(t *testing.T) {
 	for body, field := range map[string]string{
 		command("true", `"sessionsDir":"`+inner+`"`): "config.sessionsDir",
 		command("true", `"sessionsDir":"`+outer+`"`): "config.sessionsDir",
+
+		command("true", `"agentContextDir":"`+inner+`"`):         "config.agentContextDir",
+		command("true", `"agentContextDir":"`+outer+`"`):         "config.agentContextDir",
+		command("true", `"agentContextDir":"`+inner+`/context"`): "config.agentContextDir",
 	} {
 		resp, data := h.do(http.MethodPost, "/v1/executions", body)
 		if p := decode[api.Problem](t, resp, data, http.StatusConflict); p.Details["field"] != field {
 			t.Errorf("%s: %+v", body, p)
 		}
 	}
-	if res := h.post(command("true", `"cwd":"`+other+`"`)); !res.Success {
-		t.Errorf("the control: %v", res.Error)
+	for _, dirs := range []string{`"cwd":"` + other + `"`, `"agentContextDir":"` + other + `"`, `"cwd":"` + other + `","agentContextDir":"` + other + `"`} {
+		if res := h.post(command("true", dirs)); !res.Success {
+			t.Errorf("the control %s: %v", dirs, res.Error)
+		}
 	}
 	h.do(http.MethodDelete, "/v1/executions/"+id, "")
 	h.finish(id)

@@ -6,16 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
+	"sallyport/executor/tree"
 )
 
 // SearchProviders are the search providers whose key is set, by the name that
@@ -33,7 +32,7 @@ func (s *Service) SearchProviders() []string {
 }
 
 func (s *Service) judgeInput(p *Plan) *api.Problem {
-	context, problem := s.context(p.Request.Config)
+	context, problem := s.context(p)
 	if problem != nil {
 		return problem
 	}
@@ -88,21 +87,28 @@ const (
 
 // context composes AGENTS.md: the files of agentContextDir in order of their
 // names, then agentContext.
-func (s *Service) context(c api.Config) (string, *api.Problem) {
+func (s *Service) context(p *Plan) (string, *api.Problem) {
+	c := p.Request.Config
 	var parts []string
 	if c.AgentContextDir != "" {
 		const field = "config.agentContextDir"
-		dir, problem := s.resolve(field, c.AgentContextDir)
+		path, problem := s.direct(field, c.AgentContextDir)
 		if problem == nil {
-			problem = s.private(field, c.AgentContextDir, dir)
+			problem = s.private(field, c.AgentContextDir, path)
 		}
 		if problem != nil {
 			return "", problem
 		}
+		dir, problem := s.open(field, c.AgentContextDir, path)
+		if problem != nil {
+			return "", problem
+		}
+		defer dir.Close()
 		var err error
 		if parts, err = readContext(dir); err != nil {
 			return "", unacceptable(field, field+" cannot be read: %v", err)
 		}
+		p.ContextDir = path
 	}
 	if strings.TrimSpace(c.AgentContext) != "" {
 		parts = append(parts, c.AgentContext)
@@ -122,54 +128,40 @@ func (s *Service) context(c api.Config) (string, *api.Problem) {
 
 // readContext reads the regular *.md files of a directory. Links and anything
 // else that is not regular are left out.
-func readContext(dir string) ([]string, error) {
-	root, err := os.OpenRoot(dir)
+func readContext(dir *tree.Dir) ([]string, error) {
+	names, err := dir.Names(maxContextEntries)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	d, err := root.Open(".")
-	if err != nil {
-		return nil, err
+	if len(names) > maxContextEntries {
+		return nil, fmt.Errorf("it has more than %d entries", maxContextEntries)
 	}
-	defer d.Close()
-	entries, err := d.ReadDir(maxContextEntries)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.Sort(names)
 	var parts []string
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".md") || !e.Type().IsRegular() {
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".md") {
 			continue
 		}
-		if len(parts) == maxContextFiles {
-			return nil, fmt.Errorf("it has more than %d .md files", maxContextFiles)
+		text, err := readText(dir, name)
+		if errors.Is(err, tree.ErrIrregular) {
+			continue
 		}
-		text, err := readRegular(root, e.Name())
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, text)
+		if parts = append(parts, text); len(parts) > maxContextFiles {
+			return nil, fmt.Errorf("it has more than %d .md files", maxContextFiles)
+		}
 	}
 	return parts, nil
 }
 
-// readRegular reads a file that may have been exchanged since it was listed:
-// for a link that is refused, or for a pipe that would block.
-func readRegular(root *os.Root, name string) (string, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+func readText(dir *tree.Dir, name string) (string, error) {
+	f, err := dir.OpenFile(name)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is not a regular file", name)
-	}
 	data, err := io.ReadAll(io.LimitReader(f, maxContextLength+1))
 	if err != nil {
 		return "", err

@@ -1,14 +1,17 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"sallyport/executor/api"
+	"sallyport/executor/tree"
 )
 
 // ResolveRoots checks the directories under which requests may name paths and
@@ -44,8 +47,7 @@ func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// resolve returns an existing directory under one of the roots, without
-// symbolic links.
+// resolve returns a path that exists under one of the roots, without symbolic links.
 func (s *Service) resolve(field, path string) (string, *api.Problem) {
 	if problem := wellFormed(field, path); problem != nil {
 		return "", problem
@@ -59,14 +61,45 @@ func (s *Service) resolve(field, path string) (string, *api.Problem) {
 		// the caller's business.
 		return "", s.outside(field, path)
 	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return "", unacceptable(field, "%s: %.256q does not exist or cannot be opened", field, path)
-	}
-	if !info.IsDir() {
-		return "", unacceptable(field, "%s: %.256q is not a directory", field, path)
-	}
 	return dir, nil
+}
+
+// direct returns a path under one of the roots, below which no step of it may be a
+// symbolic link; open finds out. Whoever wrote there, an agent among them, could have a
+// link lead to what is somebody else's under the same root.
+func (s *Service) direct(field, path string) (string, *api.Problem) {
+	if problem := wellFormed(field, path); problem != nil {
+		return "", problem
+	}
+	steps := strings.Split(path, "/")
+	for i := 1; i <= len(steps); i++ {
+		at, err := filepath.EvalSymlinks("/" + filepath.Join(steps[:i]...))
+		if err != nil {
+			break
+		}
+		if s.underRoot(at) {
+			return filepath.Join(at, filepath.Join(steps[i:]...)), nil
+		}
+	}
+	return "", s.outside(field, path)
+}
+
+// open opens a directory that resolve or direct has found. It may be another one by now,
+// for whoever writes there, but not one outside of the root or by way of a link.
+func (s *Service) open(field, path, dir string) (*tree.Dir, *api.Problem) {
+	root := s.RootOf(dir)
+	below, err := filepath.Rel(root, dir)
+	var opened *tree.Dir
+	if err == nil {
+		opened, err = tree.OpenBelow(root, below)
+	}
+	switch {
+	case err == nil:
+		return opened, nil
+	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		return nil, unacceptable(field, "%s: %.256q is not a directory, or a symbolic link leads to it", field, path)
+	}
+	return nil, unacceptable(field, "%s: %.256q does not exist or cannot be opened", field, path)
 }
 
 func wellFormed(field, path string) *api.Problem {
@@ -117,23 +150,27 @@ func (s *Service) judgeWorkspace(p *Plan) *api.Problem {
 		return nil
 	}
 	dir, problem := s.resolve(field, cwd)
+	if problem == nil {
+		problem = s.private(field, cwd, dir)
+	}
 	if problem != nil {
 		return problem
 	}
-	if problem := s.private(field, cwd, dir); problem != nil {
+	opened, problem := s.open(field, cwd, dir)
+	if problem != nil {
 		return problem
 	}
-	info, err := os.Stat(dir)
+	defer opened.Close()
+	owner, err := opened.Stat()
 	if err != nil {
-		return unacceptable(field, "%s: %.256q does not exist or cannot be opened", field, cwd)
+		return unacceptable(field, "%s: %.256q: %v", field, cwd, err)
 	}
-	owner := info.Sys().(*syscall.Stat_t)
 	if owner.Uid != 0 {
 		p.UID, p.GID = int(owner.Uid), int(owner.Gid)
 		if p.GID == 0 { // no group of the host's root for a sandbox
 			p.GID = s.UID
 		}
-	} else if !writable(info, owner, s.UID) {
+	} else if !writable(owner, s.UID) {
 		return unacceptable(field, "%s: %.256q belongs to root and is not writable for the agent; mend it with: chown -R %d:%d %s", field, cwd, s.UID, s.UID, dir)
 	}
 	p.Dir = dir
@@ -141,9 +178,8 @@ func (s *Service) judgeWorkspace(p *Plan) *api.Problem {
 }
 
 // writable reports whether a directory of root's can be written by the agent.
-func writable(info os.FileInfo, owner *syscall.Stat_t, uid int) bool {
-	mode := info.Mode().Perm()
-	return mode&0o003 == 0o003 || mode&0o030 == 0o030 && int(owner.Gid) == uid
+func writable(dir unix.Stat_t, uid int) bool {
+	return dir.Mode&0o003 == 0o003 || dir.Mode&0o030 == 0o030 && int(dir.Gid) == uid
 }
 
 // judgeSessions finds where the session log goes. It must be out of the agent's
@@ -165,6 +201,11 @@ func (s *Service) judgeSessions(p *Plan) *api.Problem {
 	if problem := s.private(field, dir, resolved, s.Sessions); problem != nil {
 		return problem
 	}
+	opened, problem := s.open(field, dir, resolved)
+	if problem != nil {
+		return problem
+	}
 	p.SessionsDir = resolved
+	opened.Close()
 	return nil
 }

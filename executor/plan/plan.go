@@ -25,6 +25,9 @@ type Plan struct {
 	// Dir is the host's directory that the caller named as the workspace, without
 	// symbolic links; empty means an empty workspace of the run's own.
 	Dir string
+	// ContextDir is the host's directory that the caller named for the agent's context,
+	// without symbolic links; Input has what was read there.
+	ContextDir string
 	// UID and GID are those of the sandbox; never 0.
 	UID, GID int
 	// SessionsDir is where the session log goes.

@@ -1,12 +1,16 @@
 package plan_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
@@ -269,6 +273,62 @@ func TestContext(t *testing.T) {
 	}
 	if _, problem = judge(); problem == nil || !strings.Contains(problem.Detail, "more than 64") {
 		t.Errorf("too many files: %v", problem)
+	}
+}
+
+// TestContextRace reads a context that another run's agent exchanges meanwhile, for
+// links out of the root and into another part of it.
+//
+// probe: F1
+// oracle: the context that the agent would be given, in which only the directory's own
+// file may be
+func TestContextRace(t *testing.T) {
+	base := t.TempDir()
+	live := mkdir(t, agentUID(), base, "root", "live")
+	dir, link := mkdir(t, agentUID(), live, "context"), filepath.Join(live, "link")
+	s := service(filepath.Join(base, "root"))
+	for _, target := range []string{mkdir(t, agentUID(), base, "outside"), mkdir(t, agentUID(), base, "root", "neighbour")} {
+		for at, text := range map[string]string{dir: "its own", target: "SECRET"} {
+			if err := os.WriteFile(filepath.Join(at, "a.md"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		var agent sync.WaitGroup
+		agent.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+					unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+				}
+			}
+		})
+		read, refused := 0, 0
+		for range 2000 {
+			p, problem := s.Judge(request(func(c *api.Config) { c.AgentContextDir = dir }), policies)
+			switch {
+			case problem != nil:
+				refused++
+			case p.Input.Context == "its own\n":
+				read++
+			default:
+				t.Fatalf("%s: %q was read for %s", target, p.Input.Context, p.ContextDir)
+			}
+		}
+		close(ended)
+		agent.Wait()
+		if read == 0 || refused == 0 {
+			t.Errorf("%s: read %d times, refused %d times: nothing was exchanged in time", target, read, refused)
+		}
+		if err := errors.Join(os.RemoveAll(dir), os.RemoveAll(link)); err != nil {
+			t.Fatal(err)
+		}
+		mkdir(t, agentUID(), live, "context")
 	}
 }
 

@@ -17,6 +17,9 @@ package tree
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,6 +34,8 @@ var (
 	// ErrMoved says that a directory was moved while it was looked at, so that the
 	// way back from it was lost.
 	ErrMoved = errors.New("a directory was moved meanwhile")
+	// ErrIrregular says that something is no regular file.
+	ErrIrregular = errors.New("it is not a regular file")
 )
 
 // A Size is how much a tree holds: bytes on disk, and entries of directories.
@@ -58,16 +63,82 @@ func Open(path string) (*Dir, error) {
 	return &Dir{fd}, nil
 }
 
+// OpenBelow opens the directory rel below the directory root. root is the caller's own;
+// in rel, which is in its shortest form, no symbolic link is followed, whoever puts one
+// there meanwhile.
+func OpenBelow(root, rel string) (*Dir, error) {
+	fd, err := openDir(unix.AT_FDCWD, root)
+	for step := range strings.SplitSeq(rel, "/") {
+		if err != nil {
+			return nil, fmt.Errorf("open the directory %.256q below %.256q: %w", rel, root, err)
+		}
+		above := fd
+		fd, err = openDir(above, step)
+		unix.Close(above)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the directory %.256q below %.256q: %w", rel, root, err)
+	}
+	return &Dir{fd}, nil
+}
+
+// Stat tells of the directory itself.
+func (d *Dir) Stat() (unix.Stat_t, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(d.fd, &st); err != nil {
+		return st, fmt.Errorf("look at a directory: %w", err)
+	}
+	return st, nil
+}
+
+// Names returns the names of at most so many of the directory's entries, of one more
+// where there are more.
+func (d *Dir) Names(most int) ([]string, error) {
+	fd, err := openDir(d.fd, ".")
+	if err != nil {
+		return nil, fmt.Errorf("list a directory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), ".")
+	defer f.Close()
+	names, err := f.Readdirnames(most + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("list a directory: %w", err)
+	}
+	return names, nil
+}
+
+// OpenFile opens a regular file in the directory for reading; of anything else, a
+// symbolic link among it, the error is ErrIrregular.
+func (d *Dir) OpenFile(name string) (*os.File, error) {
+	var st unix.Stat_t
+	err := unix.Fstatat(d.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, ErrIrregular
+	}
+	fd := -1
+	if err == nil { // it may be another one by now, so that neither a link nor a pipe must be in the way
+		fd, err = unix.Openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	}
+	if err == unix.ELOOP {
+		return nil, ErrIrregular
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %.64q: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(ErrIrregular, err, f.Close())
+	}
+	return f, nil
+}
+
 // Close closes the directory.
 func (d *Dir) Close() error { return unix.Close(d.fd) }
 
 // Device identifies the file system of the directory.
 func (d *Dir) Device() (uint64, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(d.fd, &st); err != nil {
-		return 0, fmt.Errorf("look at a directory: %w", err)
-	}
-	return uint64(st.Dev), nil
+	st, err := d.Stat()
+	return uint64(st.Dev), err
 }
 
 // openDir opens a directory in another one.

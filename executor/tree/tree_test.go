@@ -158,6 +158,16 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s was opened as a directory", name)
 		}
 	}
+	must(t, os.Mkdir(filepath.Join(dir, "below"), 0o700))
+	for rel, ok := range map[string]bool{".": true, "below": true, "link/below": false, "below/../link": false, "file": false, "absent": false} {
+		d, err := tree.OpenBelow(dir, rel)
+		if (err == nil) != ok {
+			t.Errorf("%s below: %v", rel, err)
+		}
+		if d != nil {
+			d.Close()
+		}
+	}
 }
 
 func TestRemove(t *testing.T) {
