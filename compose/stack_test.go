@@ -23,9 +23,9 @@ import (
 const (
 	stackName = "sallyport-test"
 	stackPort = "7291"
-	lan       = "172.31.251" // private, admitted by the allowlist
-	wan       = "11.22.34"   // looks public
-	watched   = "172.31.247" // for metrics
+	lan       = "198.19.2" // private, admitted by the allowlist
+	wan       = "11.22.34" // looks public
+	watched   = "198.19.9" // for metrics
 	model     = "anthropic/claude-sonnet-4-6"
 )
 
@@ -99,7 +99,7 @@ func newStack(work string) (stack, error) {
 	if err != nil {
 		return stack{}, err
 	}
-	list = bytes.ReplaceAll(list, []byte("172.31.250."), []byte(lan+"."))
+	list = bytes.ReplaceAll(list, []byte("198.19.1."), []byte(lan+"."))
 	own := filepath.Join(work, "allowlist.yaml")
 	if err := os.WriteFile(own, list, 0o644); err != nil {
 		return stack{}, err

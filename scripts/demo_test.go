@@ -1,12 +1,15 @@
 package scripts_test
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/docker/docker/libnetwork/ipamutils"
 
 	"sallyport/executor/agent"
 )
@@ -74,4 +77,39 @@ func settings(t *testing.T) []string {
 	}
 	meant := []string{"SALLYPORT_TAG", "SALLYPORT_SOCKET", "SALLYPORT_REFRESH", "SALLYPORT_EXTRA_CA"}
 	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, "SALLYPORT_DEMO_") || slices.Contains(meant, n) })
+}
+
+var dotted = regexp.MustCompile(`\b\d+\.\d+\.\d+(\.\d+)?\b`)
+
+// TestFixedAddressesAreNoEnginesToGive wants no address of the stack where an engine
+// takes subnets for networks that name none. It takes them in turn: every 15th start
+// or so one of the stack's own networks got what another was to have, and the stack
+// did not start.
+func TestFixedAddressesAreNoEnginesToGive(t *testing.T) {
+	files, err := filepath.Glob("../compose/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range append(files, "bench", "../compose/stack_test.go") {
+		for _, m := range dotted.FindAllStringSubmatch(read(t, file), -1) {
+			text := m[0]
+			if m[1] == "" { // without its last number
+				text += ".0"
+			}
+			addr, err := netip.ParseAddr(text)
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			found++
+			for _, pool := range ipamutils.GetLocalScopeDefaultNetworks() {
+				if pool.Base.Contains(addr) {
+					t.Errorf("%s: %s lies in %s, of which engines take subnets by themselves", file, m[0], pool.Base)
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("there are only %d addresses", found)
+	}
 }

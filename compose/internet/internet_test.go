@@ -25,7 +25,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-var demo = settings{LAN: netip.MustParseAddr("172.31.250.10"), WAN: netip.MustParseAddr("11.22.33.10")}
+var demo = settings{LAN: netip.MustParseAddr("198.19.1.10"), WAN: netip.MustParseAddr("11.22.33.10")}
 
 // ask asks a resolver on loopback and returns the code and the answers' data.
 func ask(t *testing.T, server, name string, qtype uint16) (int, []string) {
@@ -62,17 +62,17 @@ func TestResolver(t *testing.T) {
 		rcode int
 		want  []string
 	}{
-		{"api.anthropic.com.", dns.TypeA, dns.RcodeSuccess, []string{"172.31.250.10"}},
-		{"Docs.Example.", dns.TypeA, dns.RcodeSuccess, []string{"172.31.250.10"}},
+		{"api.anthropic.com.", dns.TypeA, dns.RcodeSuccess, []string{"198.19.1.10"}},
+		{"Docs.Example.", dns.TypeA, dns.RcodeSuccess, []string{"198.19.1.10"}},
 		{"docs.example.", dns.TypeAAAA, dns.RcodeSuccess, nil},
 		{"refused.example.", dns.TypeA, dns.RcodeSuccess, []string{"11.22.33.10"}},
 		{"silent.example.", dns.TypeA, dns.RcodeSuccess, []string{"11.22.33.138"}},
-		{"mixed.example.", dns.TypeA, dns.RcodeSuccess, []string{"11.22.33.10", "172.31.250.10"}},
+		{"mixed.example.", dns.TypeA, dns.RcodeSuccess, []string{"11.22.33.10", "198.19.1.10"}},
 		{"mixed6.example.", dns.TypeAAAA, dns.RcodeSuccess, []string{"::1"}},
-		{"alias.example.", dns.TypeA, dns.RcodeSuccess, []string{"private.example.", "172.31.250.10"}},
+		{"alias.example.", dns.TypeA, dns.RcodeSuccess, []string{"private.example.", "198.19.1.10"}},
 		{"rebind.example.", dns.TypeA, dns.RcodeSuccess, []string{"11.22.33.10"}},
 		{"rebind.example.", dns.TypeAAAA, dns.RcodeSuccess, nil},
-		{"rebind.example.", dns.TypeA, dns.RcodeSuccess, []string{"172.31.250.10"}},
+		{"rebind.example.", dns.TypeA, dns.RcodeSuccess, []string{"198.19.1.10"}},
 		{"rebind.example.", dns.TypeA, dns.RcodeSuccess, []string{"11.22.33.10"}},
 		{"nowhere.example.", dns.TypeA, dns.RcodeNameError, nil},
 		{"10-1-2-3.addr.example.", dns.TypeA, dns.RcodeSuccess, []string{"10.1.2.3"}},

@@ -4,7 +4,7 @@
 // listeners on ports that nothing should ever reach. It writes down whatever
 // arrives, so that a test can ask the far side what came through.
 //
-//	internet -lan 172.31.250.10 -wan 11.22.33.10 -dir /run/internet
+//	internet -lan 198.19.1.10 -wan 11.22.33.10 -dir /run/internet
 //
 // It has two addresses: one in a private range, which the demo's allowlist
 // admits, and one that looks public. The certificate of its own authority, made
