@@ -1,9 +1,12 @@
 package compose_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -231,5 +234,34 @@ func wantGateExit(t *testing.T, options []string, says string) {
 	}
 	if strings.HasPrefix(state, "true") || state == "false 0" || !strings.Contains(logs, says) {
 		t.Errorf("the gate is %q and said %q, want an exit with an error and %q", state, logs, says)
+	}
+}
+
+// TestFailedStartSaysWhy starts stacks of their own that cannot come up: for a word of
+// the executor, and for one of Docker Compose. The control is the stack of all tests.
+func TestFailedStartSaysWhy(t *testing.T) {
+	const stack = "sallyport-test-fails"
+	t.Cleanup(func() {
+		if out, err := exec.Command("../scripts/down", stack).CombinedOutput(); err != nil {
+			t.Errorf("take it down: %v\n%s", err, out)
+		}
+	})
+	for name, c := range map[string]struct{ setting, says string }{
+		"a wrong setting": {"SALLYPORT_MAX_RUNS=none", "SALLYPORT_MAX_RUNS is \"none\""},
+		"a taken port":    {"SALLYPORT_PORT=" + stackPort, "port is already allocated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "../scripts/up")
+			cmd.Env = append(os.Environ(), "SALLYPORT_STACK="+stack, "SALLYPORT_PORT=7299", "SALLYPORT_TAG=dev",
+				"SALLYPORT_STATE="+filepath.Join(t.TempDir(), "state"), "SALLYPORT_COMPOSE_FILES=compose/compose.yaml", c.setting)
+			var stderr bytes.Buffer // alone: scripts drop what it prints
+			cmd.Stderr = &stderr
+			err := cmd.Run()
+			if err == nil || ctx.Err() != nil || !strings.Contains(stderr.String(), c.says) || !strings.Contains(stderr.String(), "did not come up") {
+				t.Errorf("%v, want a failure that says %q:\n%s", err, c.says, &stderr)
+			}
+		})
 	}
 }

@@ -165,7 +165,7 @@ func reconfigure(t *testing.T, settings ...string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	up := []string{"--progress", "quiet", "up", "--detach", "--no-deps", "--wait", "executor"}
+	up := []string{"--progress", "quiet", "up", "--detach", "--no-deps", "executor"}
 	t.Cleanup(func() {
 		st.compose(t, up...)
 		ready(t)

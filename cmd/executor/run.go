@@ -16,7 +16,7 @@ import (
 )
 
 // healthTimeout is well within what compose grants a health check.
-const healthTimeout = 2500 * time.Millisecond
+const healthTimeout = 10 * time.Second
 
 func run(ctx context.Context, args, environ []string, stdout io.Writer) error {
 	if len(args) == 1 && args[0] == "version" {

@@ -14,7 +14,7 @@ import (
 )
 
 // healthTimeout is well within what compose grants a health check.
-const healthTimeout = 2 * time.Second
+const healthTimeout = 10 * time.Second
 
 // reloadTimeout is for a gate that is under load.
 const reloadTimeout = 10 * time.Second

@@ -66,9 +66,9 @@ const (
 	acquireTimeout  = 60 * time.Second
 	leaseTimeout    = 10 * time.Second
 	startTimeout    = 60 * time.Second
-	readyTimeout    = 15 * time.Second
-	stopTimeout     = 4 * time.Second // from TERM to the removal of the sandbox
-	killGrace       = 2 * time.Second // from TERM to KILL, by PID 1
+	readyTimeout    = 60 * time.Second // of a sandbox that has not ended
+	stopTimeout     = 4 * time.Second  // from TERM to the removal of the sandbox
+	killGrace       = 2 * time.Second  // from TERM to KILL, by PID 1
 	teardownTimeout = 30 * time.Second
 )
 

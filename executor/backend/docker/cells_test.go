@@ -3,7 +3,14 @@ package docker_test
 import (
 	"context"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -222,6 +229,38 @@ func TestGateStartsAgainAfterItsCellsHaveGone(t *testing.T) {
 
 // TestKeeperThatFails has a keeper that says nothing.
 //
+// TestSlowEngine has an engine that takes longer to start a keeper than a keeper gets
+// on a quick one. That a keeper which ends is not waited for is TestKeeperThatFails's.
+func TestSlowEngine(t *testing.T) {
+	socket := "/var/run/docker.sock"
+	if host, ok := strings.CutPrefix(os.Getenv("DOCKER_HOST"), "unix://"); ok {
+		socket = host
+	}
+	forward := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "engine"}) },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}},
+	}
+	slow := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/start") {
+			time.Sleep(11 * time.Second)
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	var err error
+	if slow.Listener, err = net.Listen("unix", filepath.Join(t.TempDir(), "slow.sock")); err != nil {
+		t.Fatal(err)
+	}
+	slow.Start()
+	t.Cleanup(slow.Close)
+
+	t.Setenv("DOCKER_HOST", "unix://"+slow.Listener.Addr().String())
+	s := dockertest.New(t)
+	s.EchoGate()
+	acquire(t, s.Cells(0))
+}
+
 // probe: N13, X3
 // oracle: the engine, which has no object of the cell left
 func TestKeeperThatFails(t *testing.T) {

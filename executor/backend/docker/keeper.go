@@ -17,8 +17,13 @@ import (
 // keeperPath is the keeper in the gate's image.
 const keeperPath = "/cell"
 
-// keeperPatience bounds the time from a keeper's start to its "ready".
-const keeperPatience = 10 * time.Second
+// keeperStart bounds the engine's start of a keeper.
+const keeperStart = time.Minute
+
+// keeperPatience bounds the time from a keeper's start to its "ready" where the engine
+// took so long to create and start it. One that ends is noticed at once, and a
+// slow machine is not a broken one.
+func keeperPatience(took time.Duration) time.Duration { return 10*time.Second + 10*took }
 
 // keeperLimits suffice for a program that sleeps.
 var keeperLimits = backend.Limits{
@@ -33,11 +38,12 @@ func (e *Engine) startKeeper(ctx context.Context, network string, c *cell, image
 		return "", err
 	}
 	config, host, endpoints := e.keeper(network, c, img.ID, img.Config.Env)
+	began := time.Now()
 	id, err := e.create(ctx, network, config, host, endpoints)
 	if err != nil {
 		return "", fmt.Errorf("create the keeper of %s: %w", network, taken(err))
 	}
-	if err := e.awaitKeeper(ctx, id); err != nil {
+	if err := e.awaitKeeper(ctx, id, began); err != nil {
 		ctx, cancel := steady(ctx)
 		defer cancel()
 		return "", errors.Join(fmt.Errorf("keeper of %s: %w", network, err), e.removeContainer(ctx, id))
@@ -80,20 +86,22 @@ func (e *Engine) keeper(name string, c *cell, image string, env []string) (
 	}}
 }
 
-// awaitKeeper starts a keeper and waits for its word.
-func (e *Engine) awaitKeeper(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, keeperPatience)
+// awaitKeeper starts a keeper, whose making began then, and waits for its word.
+func (e *Engine) awaitKeeper(ctx context.Context, id string, began time.Time) error {
+	starting, cancel := context.WithTimeout(ctx, keeperStart)
 	defer cancel()
-	streams, err := e.api.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdout: true, Stderr: true})
+	streams, err := e.api.ContainerAttach(starting, id, container.AttachOptions{Stream: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
 	s := newSandbox(e, id, streams)
 	defer s.detach()
-	defer context.AfterFunc(ctx, s.detach)() // so that the read below ends
-	if err := e.api.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
+	if err := e.api.ContainerStart(starting, id, container.StartOptions{}); err != nil {
 		return fmt.Errorf("start: %w", taken(err))
 	}
+	ctx, cancel = context.WithTimeout(ctx, keeperPatience(time.Since(began)))
+	defer cancel()
+	defer context.AfterFunc(ctx, s.detach)() // so that the read below ends
 	line, err := bufio.NewReader(io.LimitReader(s.stdout, 64)).ReadString('\n')
 	switch {
 	case ctx.Err() != nil:
