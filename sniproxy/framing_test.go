@@ -29,6 +29,7 @@ func judgements(server *Server, policy *firewall.Policy, raw []byte) (list []jud
 	br := bufio.NewReaderSize(bytes.NewReader(raw), headBytes)
 	for {
 		in := newHeadBuffer(server)
+		_ = awaitRequest(br) // readHead fails if this did
 		r := readHead(br, in)
 		req := &request{}
 		if r == nil {
@@ -98,6 +99,10 @@ var smuggling = []string{
 	"GET /../../x?%00#y HTTP/1.1\r\nHost: site.example\r\n\r\n",
 	"GET /%00/%2e%2e/\\x HTTP/1.1\r\nHost: site.example\r\n\r\n",
 	"\r\n\r\nGET / HTTP/1.1\r\nHost: site.example\r\n\r\n",
+	"\r\nGET / HTTP/1.1\r\nHost: site.example\r\n\r\n\r\nGET /2 HTTP/1.1\r\nHost: other.example.\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: site.example\r\nContent-Length: 2\r\n\r\nhi\r\nGET /2 HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: site.example\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: 24\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: site.example\r\nConnection: Upgrade, Content-Length\r\nUpgrade: h2c\r\nContent-Length: 40\r\n\r\nGET /2 HTTP/1.1\r\nHost: evil.example\r\n\r\n",
 	"get / HTTP/1.1\r\nHost: site.example\r\n\r\n",
 	"OPTIONS /a HTTP/1.1\r\nHost: a.site.example\r\n\r\nDELETE /b HTTP/1.1\r\nHost: other.example:80\r\n\r\nGET /c HTTP/1.1\r\nHost: site.example\r\n\r\n",
 }
@@ -175,7 +180,7 @@ var pitfalls = []string{
 	"\r\n", "\n", "\r", "\x00", " ", "\t", ":", ",", ";", "0", "-", "+", "0x", "\"", "\x0b", "\x80",
 	"Host: evil.example\r\n", "Host: site.example\r\n", "Content-Length: 5\r\n", "Content-Length: 0\r\n",
 	"Transfer-Encoding: chunked\r\n", "Transfer-Encoding: identity\r\n", "Connection: close\r\n", "Connection: Host\r\n",
-	"Expect: 100-continue\r\n", "X: y\r\n z\r\n", "GET /x HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+	"Expect: 100-continue\r\n", "Upgrade: h2c\r\n", "Connection: Upgrade, HTTP2-Settings\r\n", "X: y\r\n z\r\n", "GET /x HTTP/1.1\r\nHost: evil.example\r\n\r\n",
 	"GET /y HTTP/1.1\r\nHost: other.example\r\n\r\n", "0\r\n\r\n", "5\r\nhello\r\n", " HTTP/1.1", "http://evil.example",
 }
 

@@ -232,7 +232,8 @@ func parseServerName(data []byte) ([]byte, *refusal) {
 }
 
 // hostName makes the canonical name of a hello's server name. A trailing dot,
-// which RFC 6066 rules out, is refused: servers do not agree on it.
+// which RFC 6066 rules out, is refused: servers do not agree on it, and the hello is
+// passed on as it is, so that it could not be taken away as that of a Host is.
 func hostName(sni []byte) (firewall.Name, *refusal) {
 	s := string(sni)
 	if strings.HasSuffix(s, ".") {

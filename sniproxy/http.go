@@ -55,7 +55,7 @@ func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first 
 	} else {
 		_ = h.client.SetDeadline(time.Now().Add(requestIdle))
 	}
-	if _, err := h.br.Peek(1); err != nil {
+	if err := awaitRequest(h.br); err != nil {
 		if first {
 			h.finish(&rec, readFault(err, 0, "request", firewall.ReasonBadRequest))
 		}

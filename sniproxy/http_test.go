@@ -12,6 +12,8 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/textproto"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -263,8 +265,11 @@ func TestForwardRefusesMalformed(t *testing.T) {
 
 		{"TRACE", "TRACE / HTTP/1.1\r\n" + host + "\r\n", 405, bad},
 		// probe: H9
-		{"h2c upgrade", get("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"), 400, bad},
 		{"websocket", get("Connection: Upgrade\r\nUpgrade: websocket\r\n"), 400, bad},
+		{"h2c or websocket", get("Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n"), 400, bad},
+		{"h2c and websocket", get("Connection: Upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n"), 400, bad},
+		{"TLS by upgrade", get("Connection: Upgrade\r\nUpgrade: TLS/1.0\r\n"), 400, bad},
+		{"empty upgrade", get("Connection: Upgrade\r\nUpgrade:\r\n"), 400, bad},
 		// probe: H6
 		{"length and coding", post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400, bad},
 		{"two lengths", post("Content-Length: 0\r\nContent-Length: 5\r\n\r\n"), 400, bad},
@@ -291,14 +296,19 @@ func TestForwardRefusesMalformed(t *testing.T) {
 
 		{"long method", strings.Repeat("A", 40) + " / HTTP/1.1\r\n" + host + "\r\n", 400, bad},
 		// probe: H14
-		{"TLS", string(record(message(sni("site.example")))), 0, bad},
+		{"TLS", string(record(message(sni("site.example")))), 400, bad},
 		// probe: N9
-		{"SOCKS5", "\x05\x01\x00", 0, bad},
+		{"SOCKS5", "\x05\x01\x00", 400, bad},
 
-		{"empty line first", "\r\n" + get(""), 0, bad},
+		{"two empty lines first", "\r\n\r\n" + get(""), 400, bad},
+		{"a bare LF first", "\n" + get(""), 400, bad},
+		{"a bare CR first", "\r" + get(""), 400, bad},
+		{"an empty line alone", "\r\n", 0, bad},
+		{"half an empty line", "\r", 400, bad},
 		{"SSH", "SSH-2.0-OpenSSH_9.9\r\n", 400, bad},
 		{"PROXY", "PROXY TCP4 1.2.3.4 5.6.7.8 1 80\r\n" + get(""), 400, bad},
-		{"half a head", "GET / HTTP/1.1\r\n" + host, 0, bad},
+		{"half a head", "GET / HTTP/1.1\r\n" + host, 400, bad},
+		{"half a line", "GET / HT", 400, bad},
 	}
 	c := newCell(t, "strict", nil)
 	o := newOrigin(t, c, echo)
@@ -328,6 +338,90 @@ func TestForwardRefusesMalformed(t *testing.T) {
 	}
 	if n := c.resolver.asked.Load(); n != 1 {
 		t.Errorf("%d look-ups, want 1, of the control", n)
+	}
+}
+
+// What a client may send and a server may ignore (RFC 9110, section 7.8, and RFC 9112,
+// section 2.2) is ignored, and the end of a name is one name: the server sees the same
+// plain request each time.
+//
+// probe: H9
+// oracle: the head as it arrives at the far side, byte for byte; the record
+func TestForwardIgnores(t *testing.T) {
+	const plain = "GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"
+	const settings = "HTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+	get := func(host, fields string) string { return "GET / HTTP/1.1\r\nHost: " + host + "\r\n" + fields + "\r\n" }
+	for name, raw := range map[string]string{
+		"nothing":                plain,
+		"an upgrade, as of curl": get("site.example", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"+settings),
+		"an upgrade, as of Java": get("site.example", settings+"Upgrade: H2C\r\nConnection: HTTP2-Settings,upgrade\r\n"),
+		"the upgrade said twice": get("site.example", "Connection: Upgrade\r\nUpgrade: h2c,h2c\r\nConnection: HTTP2-Settings\r\nUpgrade: h2c\r\n"+settings),
+		"an empty line":          "\r\n" + plain,
+		"a dot":                  get("SITE.example.", ""),
+		"a dot and the port":     get("site.example.:80", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, k := newCell(t, "strict", nil), newCanary(t)
+			c.origin("127.0.0.1:80", k.addr)
+			conn := dialTCP(t, c.http)
+			for i := range 2 { // as the first request of a connection, and as a later one
+				send(t, conn, []byte(raw))
+				up := k.next(t)
+				if got := string(readN(t, up, len(plain))); got != plain {
+					t.Fatalf("upstream got %q, want %q", got, plain)
+				}
+				send(t, up, []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"))
+				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 200 {
+					t.Fatalf("%+v, %v", resp, err)
+				}
+				if r := c.last(i + 1); r.Verdict != firewall.Allow || r.Host != "site.example" || r.BytesUp != int64(len(plain)) {
+					t.Errorf("record %+v", r)
+				}
+			}
+		})
+	}
+}
+
+// A client that ends its requests with one more line than there should be, and then
+// hangs up, has asked for nothing more.
+func TestForwardLastEmptyLine(t *testing.T) {
+	c := newCell(t, "strict", nil)
+	newOrigin(t, c, echo)
+	conn := dialTCP(t, c.http)
+	send(t, conn, []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n\r\n"))
+	_ = conn.CloseWrite()
+	if got, err := io.ReadAll(conn); err != nil || strings.Count(string(got), "HTTP/1.1") != 1 {
+		t.Errorf("%q, %v", got, err)
+	}
+	if r := c.last(1); r.Verdict != firewall.Allow {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// docs/allowlist.md has every field that is taken out.
+func TestForwardFieldsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/allowlist.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Requests on port 80\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	told := map[string]bool{}
+	for _, m := range regexp.MustCompile("`([A-Z][A-Za-z0-9-]+)`").FindAllStringSubmatch(section, -1) {
+		told[strings.ToLower(m[1])] = true
+	}
+	for _, taken := range []map[string]bool{ours, forwarding} {
+		for name := range taken {
+			if !told[name] {
+				t.Errorf("docs/allowlist.md does not say that %s is taken out", name)
+			}
+			delete(told, name)
+		}
+	}
+	for name := range told {
+		if !isForwarding(name) {
+			t.Errorf("docs/allowlist.md has the field %s, which is passed on", name)
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ func readFault(err error, got int, what string, bad firewall.Reason) *refusal {
 	case errors.Is(err, io.EOF) && got == 0:
 		return &refusal{reason: bad, detail: "closed before a " + what}
 	default:
-		return &refusal{reason: bad, detail: "closed inside the " + what}
+		return &refusal{reason: bad, detail: "closed inside the " + what, status: 400}
 	}
 }
 

@@ -36,6 +36,21 @@ type request struct {
 
 type field struct{ name, value string }
 
+// awaitRequest waits for the first byte of a request. One empty line before it is
+// ignored: clients of old end a body with one (RFC 9112, section 2.2).
+func awaitRequest(br *bufio.Reader) error {
+	b, err := br.Peek(1)
+	if err != nil || b[0] != '\r' {
+		return err
+	}
+	if b, _ = br.Peek(2); string(b) != "\r\n" {
+		return nil
+	}
+	_, _ = br.Discard(2) // which are there
+	_, err = br.Peek(1)
+	return err
+}
+
 // readHead reads lines up to the empty one into in.b.
 func readHead(br *bufio.Reader, in *headBuffer) *refusal {
 	if b, err := br.Peek(1); err == nil && !isToken(b[0]) {
@@ -67,14 +82,13 @@ func readHead(br *bufio.Reader, in *headBuffer) *refusal {
 	}
 }
 
-// notHTTP refuses a connection that cannot be HTTP. It sends nothing: what the
-// client speaks is not known.
+// notHTTP refuses a connection that cannot be HTTP. What the client speaks is not
+// known; a person who looks at what it got can read why.
 func notHTTP(first byte) *refusal {
-	detail := fmt.Sprintf("not HTTP: the first byte is %#02x", first)
 	if first == recordHandshake {
-		detail = "TLS on the port of plain HTTP"
+		return badRequest("TLS on the port of plain HTTP")
 	}
-	return &refusal{reason: firewall.ReasonBadRequest, detail: detail}
+	return badRequest("not HTTP: the first byte is %#02x", first)
 }
 
 func badRequest(format string, args ...any) *refusal {
@@ -218,7 +232,7 @@ func (req *request) pick(all []field) *refusal {
 		switch {
 		case kin != name && ours[kin]:
 			return badRequest("the field %s", firewall.Escape(f.name, maxShownHost))
-		case name == "upgrade":
+		case name == "upgrade" && !onlyHTTP2(f.value):
 			return badRequest("an upgrade to another protocol")
 		case name == "expect" && !strings.EqualFold(f.value, "100-continue"):
 			return &refusal{reason: firewall.ReasonBadRequest, detail: "an unknown expectation", status: 417}
@@ -232,6 +246,17 @@ func (req *request) pick(all []field) *refusal {
 	return nil
 }
 
+// onlyHTTP2 reports whether an upgrade is to HTTP/2 alone, without which a client goes
+// on in HTTP/1.1. What asks for another protocol cannot do without it.
+func onlyHTTP2(protocols string) bool {
+	for p := range strings.SplitSeq(protocols, ",") {
+		if !strings.EqualFold(strings.Trim(p, " \t"), "h2c") {
+			return false
+		}
+	}
+	return true
+}
+
 // ours are the fields that concern one connection only, and those that the gate
 // writes itself.
 var ours = map[string]bool{
@@ -243,12 +268,13 @@ var ours = map[string]bool{
 // isForwarding reports whether a field claims to come from a proxy: servers
 // take from such fields who asked, or for which host.
 func isForwarding(name string) bool {
-	switch name {
-	case "forwarded", "via", "x-forwarded", "x-real-ip", "x-host", "x-http-host-override", "x-rewrite-url",
-		"client-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip", "fastly-client-ip":
-		return true
-	}
-	return strings.HasPrefix(name, "x-forwarded-") || strings.HasPrefix(name, "x-original-")
+	return forwarding[name] || strings.HasPrefix(name, "x-forwarded-") || strings.HasPrefix(name, "x-original-")
+}
+
+var forwarding = map[string]bool{
+	"forwarded": true, "via": true, "x-forwarded": true, "x-real-ip": true, "x-host": true,
+	"x-http-host-override": true, "x-rewrite-url": true, "client-ip": true, "x-client-ip": true,
+	"x-cluster-client-ip": true, "true-client-ip": true, "cf-connecting-ip": true, "fastly-client-ip": true,
 }
 
 // repeatable reports whether sending the request twice is the same as sending it

@@ -195,7 +195,7 @@ func bodyFault(err error) *refusal {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &refusal{reason: firewall.ReasonLimit, detail: "the request body did not go on in time", status: 408}
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-		return &refusal{reason: firewall.ReasonBadRequest, detail: "closed inside the request body"}
+		return &refusal{reason: firewall.ReasonBadRequest, detail: "closed inside the request body", status: 400}
 	}
 	return badRequest("malformed chunks: %s", firewall.Escape(err.Error(), maxShownHost))
 }

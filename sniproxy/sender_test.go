@@ -35,18 +35,15 @@ const (
 // the record
 func TestForwardFaultyBody(t *testing.T) {
 	noLeak(t)
-	tests := []struct {
-		name, raw string
-		status    int
-	}{
-		{"malformed chunk size", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nxyz\r\n", 400},
-		{"chunk longer than stated", "Transfer-Encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n", 400},
-		{"bare LF after the size", "Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n", 400},
-		{"bare LF in the trailer", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: y\n\r\n", 400},
-		{"long trailer", "Transfer-Encoding: chunked\r\n\r\n0\r\n" + strings.Repeat("X: y\r\n", 2000) + "\r\n", 400},
-		{"closed inside", "Content-Length: 10\r\n\r\nhello", 0},
-		{"closed inside chunks", "Transfer-Encoding: chunked\r\n\r\n5\r\nhel", 0},
-		{"closed before the last chunk", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", 0},
+	tests := []struct{ name, raw string }{
+		{"malformed chunk size", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nxyz\r\n"},
+		{"chunk longer than stated", "Transfer-Encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n"},
+		{"bare LF after the size", "Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n"},
+		{"bare LF in the trailer", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: y\n\r\n"},
+		{"long trailer", "Transfer-Encoding: chunked\r\n\r\n0\r\n" + strings.Repeat("X: y\r\n", 2000) + "\r\n"},
+		{"closed inside", "Content-Length: 10\r\n\r\nhello"},
+		{"closed inside chunks", "Transfer-Encoding: chunked\r\n\r\n5\r\nhel"},
+		{"closed before the last chunk", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,7 +58,7 @@ func TestForwardFaultyBody(t *testing.T) {
 				}
 			}
 			got, _ := io.ReadAll(conn)
-			if status, _, _ := strings.Cut(string(got), " Bad"); tt.status == 0 && len(got) > 0 || tt.status == 400 && status != "HTTP/1.1 400" {
+			if status, _, _ := strings.Cut(string(got), " Bad"); status != "HTTP/1.1 400" {
 				t.Errorf("answer %q", got)
 			}
 			if r := c.last(1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonBadRequest {

@@ -96,7 +96,7 @@ var requests = Group{Letter: "H", Title: "HTTP on port 80", Probes: []Probe{
 		Must:  "405"},
 	{ID: "H9",
 		Tried: "the preface of HTTP/2, or an upgrade to it or to a WebSocket",
-		Must:  "refused"},
+		Must:  "refused; of the upgrade to HTTP/2 the server sees nothing"},
 	{ID: "H10",
 		Tried: "a Host with another port",
 		Must:  "refused"},
