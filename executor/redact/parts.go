@@ -14,7 +14,7 @@ import (
 // enough that it does not turn up by chance.
 const partLength = 12
 
-// parts are the parts of learnt values, folded to lower case: every piece of
+// parts are the parts of values, folded to lower case: every piece of
 // partLength bytes of each spelling.
 type parts struct {
 	mu        sync.RWMutex // guards what follows; a search holds it for one piece of text
@@ -24,23 +24,33 @@ type parts struct {
 	occurs    [256]bool         // the bytes that a spelling has
 }
 
-// Learn adds a value that is to be found in parts and encoded as well, from the next
-// piece of every text on. Values shorter than 12 bytes are left alone.
+// Learn adds a value that is to be found in parts and encoded from the next piece of
+// every text on. Values shorter than 12 bytes are left alone.
 func (r *Redactor) Learn(name, value string) {
-	r.parts.CompareAndSwap(nil, &parts{marks: map[string]string{}})
-	r.parts.Load().learn("["+name+" redacted]", value)
+	r.learning.Lock()
+	defer r.learning.Unlock()
+	p := r.parts.Load()
+	if p == nil || r.shared {
+		p = p.clone()
+		r.shared = false
+	}
+	p.learn("["+name+" redacted]", value)
+	r.parts.Store(p)
 }
 
 func (p *parts) learn(mark, value string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, s := range spellings(value) {
+	for n, s := range spellings(value) {
 		s = string(fold([]byte(s)))
 		if len(s) < partLength {
 			continue
 		}
-		fresh := false
-		for i := 0; i+partLength <= len(s); i++ {
+		fresh, i := false, 0
+		if n == 0 { // as it is
+			i = max(0, issuer(value)-partLength+1)
+		}
+		for ; i+partLength <= len(s); i++ {
 			fresh = p.add(s[i:i+partLength], mark) || fresh
 		}
 		if fresh { // spellings that differ in capitals alone are one
@@ -50,6 +60,16 @@ func (p *parts) learn(mark, value string) {
 			p.occurs[s[i]] = true
 		}
 	}
+}
+
+// issuer is the length of what a long value begins with that anybody may write: it
+// tells whose key it is, and ends with the last dash of the first 16 bytes.
+func issuer(value string) int {
+	n := strings.LastIndexAny(value[:min(16, len(value))], "-_") + 1
+	if 3*n > len(value) {
+		return 0
+	}
+	return n
 }
 
 // add reports whether the piece is a new one.
@@ -62,17 +82,17 @@ func (p *parts) add(piece, mark string) bool {
 	return true
 }
 
-// clone returns parts that learn for themselves, nil for nil.
+// clone returns parts that learn for themselves, of nil empty ones.
 func (p *parts) clone() *parts {
 	if p == nil {
-		return nil
+		return &parts{marks: map[string]string{}}
 	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return &parts{spellings: slices.Clone(p.spellings), marks: maps.Clone(p.marks), likely: p.likely, occurs: p.occurs}
 }
 
-// spellings are the ways in which a value is looked for. Base64 depends on what
+// spellings are the ways in which a value is looked for, first as it is. Base64 depends on what
 // comes before, by three ways to fall into groups of three bytes.
 func spellings(value string) []string {
 	var percent strings.Builder

@@ -1,15 +1,15 @@
 // Package redact takes the values of secrets out of text before it is stored,
-// logged or sent, however a stream is cut. A value given to New is found as it is.
-// One given to Learn is found in parts, too, in either case of its letters, and
-// encoded in the ways in which tokens turn up in logs: percent, hex, base64. Neither
-// is found where other bytes split it or it went through another encoding, so this guards
-// against accidents, not against an agent that wants to give its key away.
+// logged or sent, however a stream is cut. A value is found as it is and, from 12 bytes
+// on, in parts, in either case of its letters, and encoded in the ways in which secrets
+// turn up in logs: percent, hex, base64. It is not found where other bytes split it or it
+// went through another encoding, so this guards against accidents, not against an agent
+// that wants to give its key away.
 package redact
 
 import (
 	"bytes"
 	"slices"
-	"strings"
+	"sync"
 	"sync/atomic"
 )
 
@@ -22,19 +22,24 @@ const minLength = 8
 type Redactor struct {
 	secrets []secret // the longest first
 	parts   atomic.Pointer[parts]
+
+	learning sync.Mutex // guards shared, and is held while something is learnt
+	shared   bool       // parts are another Redactor's as well
 }
 
 type secret struct {
+	name        string
 	value, mark []byte
 }
 
 // New returns a Redactor of values by name, such as the environment variable
-// that holds each. Values shorter than 8 bytes are left alone.
+// that holds each. Values shorter than 8 bytes are left alone. What a value begins with
+// that tells its issuer ("sk-ant-api03-") is no secret by itself.
 func New(values map[string]string) *Redactor {
 	r := new(Redactor)
 	for name, value := range values {
 		if len(value) >= minLength {
-			r.secrets = append(r.secrets, secret{[]byte(value), []byte("[" + name + " redacted]")})
+			r.secrets = append(r.secrets, secret{name, []byte(value), []byte("[" + name + " redacted]")})
 		}
 	}
 	slices.SortFunc(r.secrets, func(a, b secret) int {
@@ -43,19 +48,25 @@ func New(values map[string]string) *Redactor {
 		}
 		return bytes.Compare(a.mark, b.mark)
 	})
+	for _, x := range r.secrets {
+		r.Learn(x.name, string(x.value))
+	}
 	return r
 }
 
 // Fork returns a Redactor that knows what r knows, and learns for itself.
 func (r *Redactor) Fork() *Redactor {
-	f := &Redactor{secrets: r.secrets}
-	f.parts.Store(r.parts.Load().clone())
+	r.learning.Lock()
+	defer r.learning.Unlock()
+	r.shared = true
+	f := &Redactor{secrets: r.secrets, shared: true}
+	f.parts.Store(r.parts.Load())
 	return f
 }
 
 // String returns s with every secret replaced by its name.
 func (r *Redactor) String(s string) string {
-	if r.parts.Load() == nil && !slices.ContainsFunc(r.secrets, func(x secret) bool { return strings.Contains(s, string(x.value)) }) {
+	if r.parts.Load() == nil && len(r.secrets) == 0 {
 		return s
 	}
 	st := r.Stream()
@@ -63,7 +74,8 @@ func (r *Redactor) String(s string) string {
 }
 
 // A Stream redacts a text that arrives in pieces. It holds back at most the
-// length of the longest secret, and only bytes that may be the beginning of one.
+// length of the longest secret, and only bytes that may be the beginning of one, or of a
+// part of one.
 type Stream struct {
 	r    *Redactor
 	held []byte
