@@ -57,10 +57,15 @@ func (e *Executor) submit(req api.Request, key string) (*store.Entry, *api.Probl
 		return nil, problem
 	}
 	meta.ID, meta.Accepted = newID(arrived), arrived
-	meta.Request, meta.Agent, meta.Policy = e.withoutSecrets(req), p.Adapter.Name(), p.Policy
+	meta.Agent, meta.Policy = p.Adapter.Name(), p.Policy
+	meta.TaskID, meta.Model = e.runner.Redactor.String(req.Opts.TaskID), e.runner.Redactor.String(req.Config.Model)
 	timings := unreached()
 	timings.Policy = time.Since(arrived).Milliseconds()
-	return e.admit(p, meta, timings)
+	kept, err := e.withoutSecrets(req)
+	if err != nil {
+		return nil, e.unrecorded(err)
+	}
+	return e.admit(p, meta, kept, timings)
 }
 
 // digest identifies what is asked, whatever the order of its fields.
@@ -77,27 +82,25 @@ func newID(t time.Time) string {
 	return strings.ToLower(ulid.MustNew(ulid.Timestamp(t), rand.Reader).String())
 }
 
-// withoutSecrets returns the request as it may be kept. Its texts are redacted one by
-// one: JSON spells some characters otherwise.
-func (e *Executor) withoutSecrets(req api.Request) api.Request {
-	var document any
-	var kept api.Request
+// withoutSecrets returns the request as it may be kept, as JSON. Its texts are redacted
+// one by one: JSON spells some characters otherwise. The prompt, which may be most of it,
+// is not taken through the decoder and back.
+func (e *Executor) withoutSecrets(req api.Request) ([]byte, error) {
+	prompt := req.Prompt
+	req.Prompt = ""
+	var document map[string]any
 	data, err := json.Marshal(req)
 	if err == nil {
 		d := json.NewDecoder(bytes.NewReader(data))
 		d.UseNumber()
 		err = d.Decode(&document)
 	}
-	if err == nil {
-		data, err = json.Marshal(redacted(document, e.runner.Redactor.String))
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &kept)
-	}
 	if err != nil {
-		return api.Request{}
+		return nil, fmt.Errorf("take the secrets out of a request: %w", err)
 	}
-	return kept
+	redacted(document, e.runner.Redactor.String)
+	document["prompt"] = e.runner.Redactor.String(prompt)
+	return json.Marshal(document)
 }
 
 // redacted is a decoded JSON document with each of its texts redacted, in place.
@@ -166,13 +169,12 @@ func (e *Executor) knownLocked(meta store.Meta) (*store.Entry, *api.Problem) {
 // remember notes an execution's key. The caller holds the mutex, or is alone.
 func (e *Executor) remember(m store.Meta) {
 	if m.Key != "" {
-		m.Request = api.Request{}
 		e.keys[m.Key] = m
 	}
 }
 
 // admit takes a plan into the queue.
-func (e *Executor) admit(p *plan.Plan, meta store.Meta, timings api.Timings) (*store.Entry, *api.Problem) {
+func (e *Executor) admit(p *plan.Plan, meta store.Meta, request []byte, timings api.Timings) (*store.Entry, *api.Problem) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if entry, problem := e.knownLocked(meta); entry != nil || problem != nil {
@@ -181,10 +183,9 @@ func (e *Executor) admit(p *plan.Plan, meta store.Meta, timings api.Timings) (*s
 	if problem := e.room(p); problem != nil {
 		return nil, problem
 	}
-	entry, err := e.store.Create(meta)
+	entry, err := e.store.Create(meta, request)
 	if err != nil {
-		e.cfg.Log.Error("an execution could not be recorded", "error", err)
-		return nil, problem(http.StatusInternalServerError, api.CodeStartFailed, "the executor cannot record the execution; its log says why")
+		return nil, e.unrecorded(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	e.active[meta.ID] = &activeRun{dir: p.Dir, sessions: p.SessionsDir, cancel: cancel}
@@ -194,6 +195,11 @@ func (e *Executor) admit(p *plan.Plan, meta store.Meta, timings api.Timings) (*s
 		e.live(ctx, p, entry, timings)
 	})
 	return entry, nil
+}
+
+func (e *Executor) unrecorded(err error) *api.Problem {
+	e.cfg.Log.Error("an execution could not be recorded", "error", err)
+	return problem(http.StatusInternalServerError, api.CodeStartFailed, "the executor cannot record the execution; its log says why")
 }
 
 // space says why there is no space for a run on disk, or nil.

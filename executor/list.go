@@ -95,7 +95,7 @@ func (l listing) page(all []*store.Entry) (page []*store.Entry, more bool) {
 func (l listing) wants(entry *store.Entry) bool {
 	matches := func(want, is string) bool { return want == "" || want == is }
 	m := &entry.Meta
-	return (l.before == "" || m.ID < l.before) && matches(l.taskID, m.Request.Opts.TaskID) &&
+	return (l.before == "" || m.ID < l.before) && matches(l.taskID, m.TaskID) &&
 		matches(l.policy, m.Policy) && matches(l.agent, m.Agent) && matches(l.state, entry.State())
 }
 
@@ -105,10 +105,10 @@ func summary(entry *store.Entry) api.ExecutionSummary {
 		ID:         m.ID,
 		State:      entry.State(),
 		AcceptedAt: m.Accepted.UTC(),
-		TaskID:     m.Request.Opts.TaskID,
+		TaskID:     m.TaskID,
 		Agent:      m.Agent,
 		Policy:     m.Policy,
-		Model:      m.Request.Config.Model,
+		Model:      m.Model,
 	}
 	if s.State == api.StateFinished {
 		s.Outcome = outcome(entry)

@@ -87,8 +87,8 @@ func report(log *slog.Logger, p *plan.Plan, m store.Meta, res api.Result) {
 		"durationMs", res.DurationMS, "queueMs", res.Timings.Queue, "readyMs", res.Timings.Ready,
 		"hosts", len(res.Receipt.Hosts), "costUsd", res.CostUSD,
 	}
-	if m.Request.Opts.TaskID != "" {
-		attrs = append(attrs, "taskId", m.Request.Opts.TaskID)
+	if m.TaskID != "" {
+		attrs = append(attrs, "taskId", m.TaskID)
 	}
 	if res.Error != nil {
 		attrs = append(attrs, "code", res.Error.Code, "error", res.Error.Message)

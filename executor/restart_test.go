@@ -1,13 +1,20 @@
 package executor_test
 
 import (
+	"crypto/rand"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/oklog/ulid/v2"
+	"golang.org/x/sys/unix"
 
 	"sallyport/executor"
 	"sallyport/executor/api"
@@ -27,7 +34,7 @@ func TestCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := st.Create(store.Meta{ID: id, Accepted: time.Now().Add(-time.Minute)})
+	e, err := st.Create(store.Meta{ID: id, Accepted: time.Now().Add(-time.Minute)}, []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,4 +172,97 @@ func TestRetention(t *testing.T) {
 	if id := h.begin(command("true"), "Idempotency-Key", "keya"); id == ids[0] {
 		t.Error("a key outlived its execution")
 	}
+}
+
+// recordsVariable makes TestRecordsTakeNoMemory the executor that starts on the records
+// in the state directory that it names.
+const recordsVariable = "SALLYPORT_TEST_RECORDS"
+
+// TestRecordsTakeNoMemory starts an executor, in a process of its own, on the records of
+// 1,000 runs whose prompts have 8 MiB, and asks it for all of them.
+//
+// oracle: the kernel's account of the most memory that the process had
+func TestRecordsTakeNoMemory(t *testing.T) {
+	const runs, limit = 1000, 256 << 20
+	body := strings.Replace(command("true", `"model":"acme/large"`), "the prompt", strings.Repeat("prompt & ", (8<<20-1024)/9), 1)
+	if state := os.Getenv(recordsVariable); state != "" {
+		recall(t, state, body, runs, limit)
+		return
+	}
+	h := start(t)
+	first := h.post(of("large", body), "Idempotency-Key", "the key").ExecutionID
+	h.end()
+	records := filepath.Join(h.config.State, "executions")
+	asked := filepath.Join(records, first, "request.json")
+	if info, err := os.Stat(asked); err != nil || info.Size() < 8<<20 {
+		t.Fatalf("the request on record: %+v, %v", info, err)
+	}
+	st, err := store.Open(records, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range runs - 1 { // with the same request, on disk once
+		at := time.Now().Add(time.Duration(i-runs) * time.Second)
+		e, err := st.Create(store.Meta{ID: strings.ToLower(ulid.MustNew(ulid.Timestamp(at), rand.Reader).String()), Accepted: at, TaskID: "large", Agent: "command"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := filepath.Join(records, e.Meta.ID, "request.json")
+		if err := errors.Join(os.Remove(request), os.Link(asked, request), e.Finish(api.Result{Output: strings.Repeat("o", 1000)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(os.Args[0], "-test.run=^TestRecordsTakeNoMemory$", "-test.v")
+	child.Env = append(os.Environ(), recordsVariable+"="+h.config.State, "GOMEMLIMIT=192MiB")
+	out, err := child.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestRecordsTakeNoMemory") {
+		t.Errorf("%v: %.4096s", err, out)
+	}
+	t.Log(strings.TrimSpace(string(out)))
+}
+
+// recall is the executor of TestRecordsTakeNoMemory.
+func recall(t *testing.T, state, body string, runs int, limit int64) {
+	most := unix.Rlimit{Cur: 1 << 30, Max: 1 << 30} // a machine has more to do than to show that it fails
+	if err := unix.Setrlimit(unix.RLIMIT_DATA, &most); err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, func(c *executor.Config) { c.State, c.Keep, c.KeepFor = state, 2*runs, 24*time.Hour })
+	found, before := 0, ""
+	for more := true; more; more = before != "" {
+		list := get[api.ExecutionList](h, "/v1/executions?limit=100&state=finished&taskId=large"+before)
+		found += len(list.Executions)
+		if before = ""; list.Next != "" {
+			before = "&before=" + list.Next
+		}
+	}
+	if found != runs {
+		t.Errorf("%d runs are listed, want %d", found, runs)
+	}
+	newest := get[api.ExecutionList](h, "/v1/executions?limit=1").Executions[0]
+	if newest.Model != "acme/large" || newest.TaskID != "large" || newest.Agent != "command" || newest.Policy != "strict" {
+		t.Errorf("the newest run: %+v", newest)
+	}
+	if res := h.post(of("large", body), "Idempotency-Key", "the key"); res.ExecutionID != newest.ID {
+		t.Errorf("the same call again is execution %s, want %s", res.ExecutionID, newest.ID)
+	}
+	if events := h.events(newest.ID, ""); events[len(events)-1].Result == nil {
+		t.Errorf("%d events without a result", len(events))
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var peak int64
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	if _, err := fmt.Sscan(rest, &peak); err != nil {
+		t.Fatal(err)
+	}
+	if peak <<= 10; peak > limit {
+		t.Errorf("the executor had %d MiB in memory, which may be %d", peak>>20, limit>>20)
+	}
+	t.Logf("%d MiB at most", peak>>20)
 }

@@ -17,6 +17,7 @@ import (
 const (
 	minTimeout       = time.Second
 	maxTaskIDLength  = 256
+	maxModelLength   = 256
 	maxContextLength = 1 << 20 // bytes, of the composed AGENTS.md
 )
 
@@ -164,6 +165,9 @@ func judgeArtifacts(p *Plan) *api.Problem {
 }
 
 func (s *Service) judgeAgent(p *Plan) *api.Problem {
+	if len(p.Request.Config.Model) > maxModelLength {
+		return unacceptable("config.model", "config.model has %d bytes; it may have %d", len(p.Request.Config.Model), maxModelLength)
+	}
 	p.Adapter = s.Agents[0]
 	if name := p.Request.Config.Agent; name != "" {
 		i := slices.IndexFunc(s.Agents, func(a agent.Adapter) bool { return a.Name() == name })

@@ -166,7 +166,7 @@ func (e *Entry) State() string {
 
 // Execution is the state, with the result once there is one.
 func (e *Entry) Execution() (api.Execution, error) {
-	x := api.Execution{ID: e.Meta.ID, State: e.State(), TaskID: e.Meta.Request.Opts.TaskID}
+	x := api.Execution{ID: e.Meta.ID, State: e.State(), TaskID: e.Meta.TaskID}
 	if x.State != api.StateFinished {
 		return x, nil
 	}
@@ -195,6 +195,14 @@ func (e *Entry) Result() (api.Result, error) {
 		return api.Result{}, fmt.Errorf("read the result of %s: %w", e.Meta.ID, err)
 	}
 	return res, nil
+}
+
+func (e *Entry) writeMeta() error {
+	data, err := json.Marshal(e.Meta)
+	if err != nil {
+		return err
+	}
+	return e.writeFile(metaFile, data, false)
 }
 
 // writeFile writes a file of the execution so that it is there whole or not at

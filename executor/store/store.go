@@ -1,14 +1,16 @@
 // Package store keeps executions on disk: what was asked, every event, the
 // result and the artifacts. One directory belongs to one execution:
 //
+//	<id>/meta.json      what it is looked up by
 //	<id>/request.json   what was asked, without secrets
 //	<id>/events.ndjson  the events, one a line, the last one the result
 //	<id>/result.json    the result
 //	<id>/github.json    until then, what the run can do on GitHub
 //	<id>/artifacts/     the files that the run declared
 //
-// Readers follow the file of events, so a slow or absent reader costs no
-// memory. What was finished survives a restart; what was not is given the
+// In memory is meta.json alone, less than 2 KiB an execution, however long its request
+// and result are. Readers follow the file of events, so a slow or absent reader costs no
+// memory either. What was finished survives a restart; what was not is given the
 // result that its owner has for such runs. A Store must have its directory for
 // itself.
 package store
@@ -29,6 +31,7 @@ import (
 
 // The names inside an execution's directory.
 const (
+	metaFile     = "meta.json"
 	requestFile  = "request.json"
 	eventsFile   = "events.ndjson"
 	resultFile   = "result.json"
@@ -36,11 +39,14 @@ const (
 	artifactsDir = "artifacts"
 )
 
-// Meta is what is known of an execution when it is accepted.
+// Meta is what an execution is looked up by, known when it is accepted. Whoever makes
+// one bounds its texts.
 type Meta struct {
-	ID       string      `json:"executionId"`
-	Accepted time.Time   `json:"accepted"`
-	Request  api.Request `json:"request"`
+	ID       string    `json:"executionId"`
+	Accepted time.Time `json:"accepted"`
+	// TaskID and Model are the request's.
+	TaskID string `json:"taskId,omitempty"`
+	Model  string `json:"model,omitempty"`
 	// Agent and Policy are those that it got, be it without naming one.
 	Agent  string `json:"agent"`
 	Policy string `json:"policy"`
@@ -88,23 +94,49 @@ func Open(dir string, log *slog.Logger, lost func(Remains) api.Result) (*Store, 
 }
 
 func (s *Store) readMeta(id string) (Meta, error) {
-	data, err := s.root.ReadFile(id + "/" + requestFile)
-	if err != nil {
-		return Meta{}, err
-	}
 	var m Meta
-	if err := json.Unmarshal(data, &m); err != nil {
-		return Meta{}, fmt.Errorf("read %s: %w", requestFile, err)
+	data, err := s.root.ReadFile(id + "/" + metaFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.readOldMeta(id)
 	}
-	if m.ID != id {
-		return Meta{}, fmt.Errorf("%s is of execution %q", requestFile, m.ID)
+	if err == nil {
+		err = json.Unmarshal(data, &m)
+	}
+	if err == nil && m.ID != id {
+		err = fmt.Errorf("it is of execution %q", m.ID)
+	}
+	if err != nil {
+		return Meta{}, fmt.Errorf("read %s: %w", metaFile, err)
 	}
 	return m, nil
 }
 
-// Create makes the record of a new execution.
-func (s *Store) Create(meta Meta) (*Entry, error) {
-	e, err := s.create(meta)
+// readOldMeta reads the record of an executor that wrote it and the request as one.
+func (s *Store) readOldMeta(id string) (Meta, error) {
+	var old struct {
+		Meta
+		Request struct {
+			Config struct{ Model string }
+			Opts   struct{ TaskID string }
+		}
+	}
+	data, err := s.root.ReadFile(id + "/" + requestFile)
+	if err == nil {
+		err = json.Unmarshal(data, &old)
+	}
+	if err == nil && old.ID != id {
+		err = fmt.Errorf("it is of execution %q", old.ID)
+	}
+	if err != nil {
+		return Meta{}, fmt.Errorf("read %s: %w", requestFile, err)
+	}
+	old.Model, old.TaskID = old.Request.Config.Model, old.Request.Opts.TaskID
+	return old.Meta, newEntry(s.root, old.Meta).writeMeta()
+}
+
+// Create makes the record of a new execution; request is a JSON document.
+func (s *Store) Create(meta Meta, request []byte) (*Entry, error) {
+	e, err := s.create(meta, request)
 	if err != nil {
 		return nil, fmt.Errorf("record execution %s: %w", meta.ID, err)
 	}
@@ -114,16 +146,16 @@ func (s *Store) Create(meta Meta) (*Entry, error) {
 	return e, nil
 }
 
-func (s *Store) create(meta Meta) (*Entry, error) {
-	data, err := json.Marshal(meta)
-	if err != nil {
-		return nil, err
-	}
+func (s *Store) create(meta Meta, request []byte) (*Entry, error) {
 	if err := s.root.Mkdir(meta.ID, 0o700); err != nil {
 		return nil, err
 	}
 	e := newEntry(s.root, meta)
-	if err = e.writeFile(requestFile, data, false); err == nil {
+	err := e.writeFile(requestFile, request, false)
+	if err == nil {
+		err = e.writeMeta()
+	}
+	if err == nil {
 		e.file, err = s.root.OpenFile(e.path(eventsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	}
 	if err != nil {

@@ -31,7 +31,7 @@ func open(t testing.TB, dir string) *Store {
 
 func create(t testing.TB, s *Store, id string) *Entry {
 	t.Helper()
-	e, err := s.Create(Meta{ID: id, Accepted: time.Now()})
+	e, err := s.Create(Meta{ID: id, Accepted: time.Now()}, []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestRecovery(t *testing.T) {
 	write("said", eventsFile, `{"seq":1,"type":"result","result":{"stopReason":"success"}}`+"\n")
 	write("said", resultFile+".tmp", `{"stop`)
 	create(t, s, "damaged")
-	if err := os.WriteFile(filepath.Join(dir, "damaged", requestFile), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "damaged", metaFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "foreign"), 0o700); err != nil {
@@ -237,12 +237,37 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestOldRecord opens the record of an executor that wrote the request into it.
+func TestOldRecord(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		requestFile: `{"executionId":"a","accepted":"2026-11-21T00:46:46Z","request":{"prompt":"p","config":{"model":"acme/large"},"opts":{"taskId":"t"}},"agent":"pi","policy":"strict","idempotencyKey":"k","bodyDigest":"d"}`,
+		eventsFile:  `{"seq":1,"type":"result","result":{"stopReason":"success"}}` + "\n",
+		resultFile:  `{"stopReason":"success"}`,
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a"), 0o700), os.WriteFile(filepath.Join(dir, "a", name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := Meta{ID: "a", Accepted: time.Date(2026, 11, 21, 0, 46, 46, 0, time.UTC), TaskID: "t", Model: "acme/large", Agent: "pi", Policy: "strict", Key: "k", Body: "d"}
+	for range 2 { // the second time from a file of its own
+		s := open(t, dir)
+		if e, ok := s.Get("a"); !ok || e.Meta != want || !e.Finished() {
+			t.Errorf("%+v, want %+v", e, want)
+		}
+		s.Close()
+		if err := os.Truncate(filepath.Join(dir, "a", requestFile), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	now := time.Now()
 	for i, age := range []time.Duration{5 * time.Hour, 4 * time.Hour, 3 * time.Hour, 2 * time.Hour, time.Hour} {
-		e, err := s.Create(Meta{ID: fmt.Sprint("e", i), Accepted: now.Add(-age)})
+		e, err := s.Create(Meta{ID: fmt.Sprint("e", i), Accepted: now.Add(-age)}, []byte("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}
