@@ -13,6 +13,7 @@ const (
 	keyPort      = "port"
 	keyVerdict   = "verdict"
 	keyReason    = "reason"
+	keyAllowed   = "allowed"
 	keyRule      = "rule"
 	keyLine      = "line"
 	keyDetail    = "detail"
@@ -27,7 +28,7 @@ const (
 // LogAttrs is r for a structured log, without its time, which the log has. What
 // is absent from the JSON of r is absent here.
 func (r Record) LogAttrs() []slog.Attr {
-	attrs := append(make([]slog.Attr, 0, 18),
+	attrs := append(make([]slog.Attr, 0, 19),
 		slog.String(keyRun, r.Run),
 		slog.String(keyCell, r.Cell),
 		slog.String(keyPolicy, r.Policy),
@@ -38,6 +39,9 @@ func (r Record) LogAttrs() []slog.Attr {
 		slog.String(keyVerdict, string(r.Verdict)),
 		slog.String(keyReason, string(r.Reason)),
 	)
+	if r.Allowed != "" {
+		attrs = append(attrs, slog.String(keyAllowed, string(r.Allowed)))
+	}
 	if r.Rule != "" {
 		attrs = append(attrs, slog.String(keyRule, r.Rule))
 	}

@@ -98,50 +98,58 @@ func (l *Ledger) AddAll(records []Record) {
 // add counts r and returns its row, nil where there is no room for one. l.mu is
 // held.
 func (l *Ledger) add(r *Record) *count {
-	o, n := l.outcome(r), max(r.Count, 1)
+	n, up, down := max(r.Count, 1), r.BytesUp, r.BytesDown
+	if r.Allowed != "" {
+		l.addRow(r, outcome{r.Kind, Allow, r.Allowed}, n, up, down)
+		up, down = 0, 0
+	}
+	return l.addRow(r, outcome{r.Kind, r.Verdict, r.Reason}, n, up, down)
+}
+
+// addRow counts n decisions with the outcome o, and what passed by them. l.mu is held.
+func (l *Ledger) addRow(r *Record, o outcome, n, up, down int64) *count {
+	index := l.outcome(o)
 	first := l.first[r.Host]
 	t := first
-	for t != nil && (t.outcome != o || t.port != r.Port) {
+	for t != nil && (t.outcome != index || t.port != r.Port) {
 		t = t.next
 	}
 	if t == nil {
 		if !l.places.Take(r) {
-			l.addOver(r, n)
+			l.addOver(VerdictSum{o.verdict, n, up, down})
 			return nil
 		}
 		t = l.newRow(r.Host, first)
-		t.outcome, t.port = o, r.Port
+		t.outcome, t.port = index, r.Port
 	}
 	t.n += n
-	t.up += r.BytesUp
-	t.down += r.BytesDown
+	t.up += up
+	t.down += down
 	return t
 }
 
-// addOver counts r, which stands for n decisions and has no row. l.mu is held.
-func (l *Ledger) addOver(r *Record, n int64) {
-	i := slices.IndexFunc(l.overflow, func(s VerdictSum) bool { return s.Verdict == r.Verdict })
+// addOver sums decisions that have no row. l.mu is held.
+func (l *Ledger) addOver(more VerdictSum) {
+	i := slices.IndexFunc(l.overflow, func(s VerdictSum) bool { return s.Verdict == more.Verdict })
 	if i < 0 {
-		i = len(l.overflow)
-		l.overflow = append(l.overflow, VerdictSum{Verdict: r.Verdict})
+		l.overflow = append(l.overflow, more)
+		return
 	}
 	s := &l.overflow[i]
-	s.Count += n
-	s.BytesUp += r.BytesUp
-	s.BytesDown += r.BytesDown
+	s.Count += more.Count
+	s.BytesUp += more.BytesUp
+	s.BytesDown += more.BytesDown
 }
 
-// outcome is the index of what r says of its host and port. There are no more of
-// them than the code has reasons. l.mu is held.
-func (l *Ledger) outcome(r *Record) uint16 {
-	for i := range l.outcomes {
-		o := &l.outcomes[i]
-		if o.kind == r.Kind && o.verdict == r.Verdict && o.reason == r.Reason {
-			return uint16(i)
-		}
+// outcome is the index of what the gate said. There are no more of them than the code
+// has reasons. l.mu is held.
+func (l *Ledger) outcome(o outcome) uint16 {
+	i := slices.Index(l.outcomes, o)
+	if i < 0 {
+		i = len(l.outcomes)
+		l.outcomes = append(l.outcomes, o)
 	}
-	l.outcomes = append(l.outcomes, outcome{r.Kind, r.Verdict, r.Reason})
-	return uint16(len(l.outcomes) - 1)
+	return uint16(i)
 }
 
 // newRow makes a row for a host, which first, if not nil, has already. l.mu is

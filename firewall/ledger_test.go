@@ -20,6 +20,8 @@ func TestLedger(t *testing.T) {
 		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: Deny, Reason: ReasonAddress},
 		{Host: "b.example", Port: 443, Kind: KindDNS, Verdict: Allow, Reason: ReasonListed},
 		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: Allow, Reason: ReasonListed, BytesUp: 5, BytesDown: 50},
+		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: Deny, Reason: ReasonBudget, Allowed: ReasonListed, BytesUp: 7, BytesDown: 70},
+		{Host: "c.example", Port: 80, Kind: KindHTTP, Verdict: Deny, Reason: ReasonBadRequest, Allowed: ReasonOpen, BytesUp: 3},
 	} {
 		l.Add(r)
 	}
@@ -27,8 +29,11 @@ func TestLedger(t *testing.T) {
 		{"a.example", 443, KindTLS, Deny, ReasonNotListed, 1, 0, 0},
 		{"b.example", 80, KindHTTP, Allow, ReasonListed, 1, 1, 2},
 		{"b.example", 443, KindDNS, Allow, ReasonListed, 1, 0, 0},
-		{"b.example", 443, KindTLS, Allow, ReasonListed, 2, 15, 150},
+		{"b.example", 443, KindTLS, Allow, ReasonListed, 3, 22, 220},
 		{"b.example", 443, KindTLS, Deny, ReasonAddress, 1, 0, 0},
+		{"b.example", 443, KindTLS, Deny, ReasonBudget, 1, 0, 0},
+		{"c.example", 80, KindHTTP, Allow, ReasonOpen, 1, 3, 0},
+		{"c.example", 80, KindHTTP, Deny, ReasonBadRequest, 1, 0, 0},
 	}
 	if got := l.Receipt(); !reflect.DeepEqual(got.Hosts, want) || got.Overflow != 0 {
 		t.Errorf("got %+v\nwant %+v", got, want)

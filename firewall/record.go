@@ -35,6 +35,9 @@ type Record struct {
 
 	Verdict Verdict `json:"verdict"`
 	Reason  Reason  `json:"reason"`
+	// Allowed is why a connection or request that was refused half-way had been
+	// allowed until then, when its bytes passed; empty for all others.
+	Allowed Reason `json:"allowed,omitempty"`
 	// Rule is the allowlist entry that decided, as written, and Line its line
 	// in the file; both are empty where no entry did.
 	Rule string `json:"rule,omitempty"`
@@ -88,7 +91,9 @@ type PolicyChange struct {
 }
 
 // A ReceiptHost is one row of a receipt: the decisions of one kind about one
-// host and port that had the same outcome.
+// host and port that had the same outcome. What was refused half-way is in two: with
+// its bytes where it was allowed, so that those of the allowed rows are what passed,
+// and without any where it was refused.
 type ReceiptHost struct {
 	Host      string  `json:"host"`
 	Port      uint16  `json:"port"`

@@ -63,6 +63,9 @@ func appendRest(b []byte, r *firewall.Record) []byte {
 	b = strconv.AppendUint(append(b, `,"port":`...), uint64(r.Port), 10)
 	b = appendString(append(b, `,"verdict":`...), string(r.Verdict))
 	b = appendString(append(b, `,"reason":`...), string(r.Reason))
+	if r.Allowed != "" {
+		b = appendString(append(b, `,"allowed":`...), string(r.Allowed))
+	}
 	if r.Rule != "" {
 		b = appendString(append(b, `,"rule":`...), r.Rule)
 	}

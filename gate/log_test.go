@@ -45,7 +45,7 @@ func FuzzLine(f *testing.F) {
 		ip, _ := netip.AddrFromSlice(addr)
 		r := firewall.Record{
 			Run: run, Cell: "cell-1", Policy: "strict", Digest: "sha256:00", Kind: firewall.KindDNS, Host: host, Port: port,
-			Verdict: firewall.Deny, Reason: firewall.ReasonNotListed, Rule: rule, Line: line, Detail: detail,
+			Verdict: firewall.Deny, Reason: firewall.ReasonNotListed, Allowed: firewall.Reason(rule), Rule: rule, Line: line, Detail: detail,
 			BytesUp: up, BytesDown: ^up, DurationMS: up / 3,
 		}
 		if ip.IsValid() {

@@ -186,6 +186,14 @@ func TestReloadCutsTunnels(t *testing.T) {
 	if n := count(final.Receipt, firewall.KindTLS, "kept.site.example", firewall.ReasonListed); n != 1 {
 		t.Errorf("%d records of the tunnel that stayed, want 1: %+v", n, final.Receipt)
 	}
+	for _, row := range final.Receipt.Hosts {
+		if row.Host == "lost.site.example" && row.Kind == firewall.KindTLS && (row.BytesUp > 0) != (row.Verdict == firewall.Allow) {
+			t.Errorf("what was cut has its bytes in the wrong row: %+v", row)
+		}
+	}
+	if n := count(final.Receipt, firewall.KindTLS, "lost.site.example", firewall.ReasonListed); n != 1 {
+		t.Errorf("%d decisions to allow what was cut then, want 1: %+v", n, final.Receipt)
+	}
 	r := final.Receipt
 	if r.Digest != before.Digest || len(r.Changes) != 1 || r.Changes[0].Digest != final.Digest || final.Digest == before.Digest ||
 		r.Changes[0].Generation != h.Generation || r.Changes[0].Time.IsZero() {

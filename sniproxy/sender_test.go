@@ -61,7 +61,7 @@ func TestForwardFaultyBody(t *testing.T) {
 			if status, _, _ := strings.Cut(string(got), " Bad"); status != "HTTP/1.1 400" {
 				t.Errorf("answer %q", got)
 			}
-			if r := c.last(1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonBadRequest {
+			if r := c.last(1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonBadRequest || r.Allowed != firewall.ReasonListed || r.BytesUp == 0 {
 				t.Errorf("record %+v", r)
 			}
 		})

@@ -295,6 +295,9 @@ func (v *service) finish(rec *firewall.Record, r *refusal) {
 // note is finish for callers that flush themselves.
 func (v *service) note(rec *firewall.Record, r *refusal) {
 	if r != nil {
+		if rec.Verdict == firewall.Allow && rec.BytesUp|rec.BytesDown != 0 {
+			rec.Allowed = rec.Reason
+		}
 		rec.Verdict, rec.Reason, rec.Detail = firewall.Deny, r.reason, r.detail
 		if r.fault != nil {
 			v.panicked(r.fault)
