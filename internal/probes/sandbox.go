@@ -76,6 +76,12 @@ var containers = Group{Letter: "C", Title: "The container", Probes: []Probe{
 	{ID: "C14",
 		Tried: "fill the disk where no look at the workspace finds it: files without a name",
 		Must:  "the run ends once too little is left, and no other starts"},
+	{ID: "C15",
+		Tried: "set the limits of the sandbox's first process, to end it or to keep it from opening files",
+		Must:  "refused; its own a process may lower"},
+	{ID: "C16",
+		Tried: "die so that the host's handler of core dumps, a program of root's, reads what the process was",
+		Must:  "the limit at which the kernel starts none, and which nobody in the sandbox can change"},
 }}
 
 var artifacts = Group{Letter: "F", Title: "Artifacts and logs", Probes: []Probe{

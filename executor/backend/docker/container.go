@@ -112,7 +112,7 @@ func (e *Engine) confined(l backend.Limits) *container.HostConfig {
 			NanoCPUs:       int64(l.CPUs * 1e9),
 			Ulimits: []*units.Ulimit{
 				{Name: "nofile", Soft: l.NoFile, Hard: l.NoFile},
-				{Name: "core", Soft: 0, Hard: 0},
+				{Name: "core", Soft: 1, Hard: 1}, // none, and none for a handler on the host either; see limitRules
 			},
 		},
 	}

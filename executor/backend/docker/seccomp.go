@@ -3,6 +3,7 @@ package docker
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -46,7 +47,7 @@ var denied = []string{
 
 // filtered are allowed by the default profile with any argument and get rules of
 // our own instead.
-var filtered = []string{"socket", "setsockopt", "sendto", "send", "sendmsg", "sendmmsg"}
+var filtered = []string{"socket", "socketpair", "setsockopt", "sendto", "send", "sendmsg", "sendmmsg", "prlimit64", "setrlimit"}
 
 // seccompProfile is the profile of every sandbox, as the engine takes it: the
 // engine's default for a process without capabilities, less denied, with argument
@@ -72,7 +73,7 @@ func seccompProfile() ([]byte, error) {
 			rules = append(rules, rule)
 		}
 	}
-	p.Syscalls = slices.Concat(rules, socketRules(), optionRules(), sendRules())
+	p.Syscalls = slices.Concat(rules, socketRules(), optionRules(), sendRules(), limitRules())
 	b, err := json.Marshal(p)
 	if err != nil {
 		return nil, fmt.Errorf("docker: seccomp profile: %w", err)
@@ -80,23 +81,37 @@ func seccompProfile() ([]byte, error) {
 	return b, nil
 }
 
-// socketRules allow the address families that programs need: local sockets, IPv4
-// and IPv6 with TCP and UDP, and routing netlink (glibc and Go list interfaces by
-// it). Not AF_PACKET and raw sockets (frames past the cell's filter), AF_VSOCK
+// socketRules allow the address families that programs need, each with its usual
+// types: local sockets, IPv4 and IPv6 with TCP and UDP, and routing netlink (glibc and
+// Go list interfaces by it). Not AF_PACKET and raw sockets (frames past the cell's
+// filter), SCTP and DCCP (modules that the kernel loads for who asks), AF_VSOCK
 // (the hypervisor, which no network namespace bounds), AF_ALG, and the rest, each
 // with its own faults in the kernel. ICMP is not among the protocols: nothing in a
 // cell answers it.
+//
+// A pair makes two sockets of its family before it learns that the family knows
+// no pairs, so it is a way to all that socket refuses.
 func socketRules() []*seccomp.Syscall {
-	rules := []*seccomp.Syscall{
-		allow([]string{"socket"}, equal(0, unix.AF_UNIX)),
-		allow([]string{"socket"}, equal(0, unix.AF_NETLINK), equal(2, unix.NETLINK_ROUTE)),
+	var rules []*seccomp.Syscall
+	for _, kind := range []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET} { // the last for Chromium and sudo
+		rules = append(rules, allow([]string{"socket", "socketpair"}, equal(0, unix.AF_UNIX), ofType(kind)))
+	}
+	for _, kind := range []uint32{unix.SOCK_RAW, unix.SOCK_DGRAM} { // which are the same to netlink
+		rules = append(rules, allow([]string{"socket"}, equal(0, unix.AF_NETLINK), ofType(kind), equal(2, unix.NETLINK_ROUTE)))
 	}
 	for _, family := range []uint32{unix.AF_INET, unix.AF_INET6} {
-		for _, protocol := range []uint32{unix.IPPROTO_IP, unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-			rules = append(rules, allow([]string{"socket"}, equal(0, family), equal(2, protocol)))
+		for _, of := range []struct{ kind, protocol uint32 }{{unix.SOCK_STREAM, unix.IPPROTO_TCP}, {unix.SOCK_DGRAM, unix.IPPROTO_UDP}} {
+			for _, protocol := range []uint32{unix.IPPROTO_IP, of.protocol} { // the first is the type's own
+				rules = append(rules, allow([]string{"socket"}, equal(0, family), ofType(of.kind), equal(2, protocol)))
+			}
 		}
 	}
 	return rules
+}
+
+// ofType matches the type of a socket, beside which the argument has two flags.
+func ofType(kind uint32) specs.LinuxSeccompArg {
+	return masked(1, ^uint32(unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC), kind)
 }
 
 // optionRules allow the socket options of the levels in use but for the three by
@@ -135,6 +150,51 @@ func sendRules() []*seccomp.Syscall {
 		allow([]string{"sendto", "send", "sendmmsg"}, unrouted(3)),
 		allow([]string{"sendmsg"}, unrouted(2)),
 	}
+}
+
+// limitRules allow a process to set its own limits, and to look at those of others.
+// The kernel lets any process of the same user set them, PID 1's among them, which
+// could be ended so (RLIMIT_CPU) or kept from opening a file. A call that names the
+// caller by its number is refused with the rest: a filter does not know that number.
+//
+// The limit of core dumps is 1 (see confined) and stays so: at 0 the kernel still
+// hands the memory of a process that dies to the host's handler, a program of
+// root's, if core_pattern names one; only 1 keeps it from that (core(5); fs/coredump.c).
+// Who sets it to 0, as gpg and sudo insist on, is told that it is done: there is no
+// core dump, indeed.
+//
+// What else one process may do to another of its user stays allowed: signals, which
+// PID 1 does not feel, and a lower priority (setpriority, sched_setattr, ioprio_set),
+// which makes PID 1 slow, as any busy sandbox can. Libraries set it for their threads
+// by number. A run whose PID 1 does not answer is ended by the executor's clock.
+func limitRules() []*seccomp.Syscall {
+	const (
+		limits    = 16 // the kernel's are numbered below this
+		newLimit  = 2  // a pointer, as is the argument behind it
+		oldLimit  = 3
+		wholeWord = math.MaxUint64
+	)
+	none := func(index uint) specs.LinuxSeccompArg {
+		return specs.LinuxSeccompArg{Index: index, Value: wholeWord, Op: specs.OpMaskedEqual}
+	}
+	rules := []*seccomp.Syscall{
+		allow([]string{"prlimit64"}, none(newLimit)),
+		pretend("prlimit64", equal(0, 0), equal(1, unix.RLIMIT_CORE), specs.LinuxSeccompArg{Index: newLimit, Op: specs.OpNotEqual}, none(oldLimit)),
+		pretend("setrlimit", equal(0, unix.RLIMIT_CORE)),
+	}
+	for _, but := range [][2]uint32{{0, unix.RLIMIT_CORE}, {unix.RLIMIT_CORE + 1, limits}} {
+		for _, resource := range blocks(1, but[0], but[1]) {
+			rules = append(rules, allow([]string{"prlimit64"}, equal(0, 0), resource))
+			resource.Index = 0
+			rules = append(rules, allow([]string{"setrlimit"}, resource))
+		}
+	}
+	return rules
+}
+
+// pretend has a call succeed without being made.
+func pretend(name string, args ...specs.LinuxSeccompArg) *seccomp.Syscall {
+	return &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActErrno, ErrnoRet: new(uint), Args: args}}
 }
 
 func allow(names []string, args ...specs.LinuxSeccompArg) *seccomp.Syscall {

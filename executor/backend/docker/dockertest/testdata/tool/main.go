@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -150,6 +151,12 @@ func dial(network, address string) error {
 	return nil
 }
 
+// What the kernel reads and writes in calls has a fixed place.
+var (
+	two       [2]int32
+	was, zero unix.Rlimit
+)
+
 // calls tries the system calls that the seccomp profile is about and prints the
 // error of each as JSON, "" for success. It does by number what a program without
 // any library could.
@@ -181,6 +188,18 @@ func calls() error {
 	socket("raw", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
 	socket("ping", unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
 	socket("sctp", unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)
+	socket("sctp by its type", unix.AF_INET, unix.SOCK_SEQPACKET, 0)
+	socket("raw udp", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_UDP)
+	socket("tcp, upper bit in type", unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|upper, 0)
+	socket("udp of another type", unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_UDP)
+	socket("unix seqpacket", unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	pair := func(name string, family, kind uintptr) {
+		try(name, unix.SYS_SOCKETPAIR, family, kind, 0, uintptr(unsafe.Pointer(&two)))
+	}
+	pair("unix pair", unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK)
+	pair("internet pair", unix.AF_INET, unix.SOCK_STREAM)
+	pair("tipc pair", unix.AF_TIPC, unix.SOCK_SEQPACKET)
+	pair("tipc pair, upper bit", unix.AF_TIPC|upper, unix.SOCK_SEQPACKET)
 
 	one, device := pointer([]byte{1, 0, 0, 0}), pointer([]byte("eth0\x00"))
 	option := func(name string, level, option, value uintptr) {
@@ -211,6 +230,20 @@ func calls() error {
 	try("send dontroute, upper bit", unix.SYS_SENDTO, udp, one, 4, unix.MSG_DONTROUTE|upper)
 	try("sendmsg dontroute", unix.SYS_SENDMSG, udp, 0, unix.MSG_DONTROUTE, 0)
 	try("sendmmsg dontroute", unix.SYS_SENDMMSG, udp, 0, 1, unix.MSG_DONTROUTE)
+
+	limits := func(name string, pid uintptr, resource int, set, was *unix.Rlimit) {
+		try(name, unix.SYS_PRLIMIT64, pid, uintptr(resource), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(was)))
+	}
+	limits("look at a limit of pid 1", 1, unix.RLIMIT_CPU, nil, &was)
+	limits("set a limit of pid 1", 1, unix.RLIMIT_CPU, &was, nil)
+	limits("set a limit of its own", 0, unix.RLIMIT_CPU, &was, nil)
+	limits("set a limit of its own by number", uintptr(os.Getpid()), unix.RLIMIT_CPU, &was, nil)
+	limits("leave no core", 0, unix.RLIMIT_CORE, &zero, nil)
+	try("leave no core, setrlimit", unix.SYS_SETRLIMIT, unix.RLIMIT_CORE, uintptr(unsafe.Pointer(&zero)), 0, 0)
+	limits("look at the limit of cores", 0, unix.RLIMIT_CORE, nil, &was)
+	if was.Cur != 1 || was.Max != 1 {
+		results["look at the limit of cores"] = fmt.Sprintf("it is %d, at most %d", was.Cur, was.Max)
+	}
 
 	try("io_uring", unix.SYS_IO_URING_SETUP, 1, 0, 0, 0)
 	try("userfaultfd", unix.SYS_USERFAULTFD, 1, 0, 0, 0)
