@@ -272,21 +272,21 @@ func startCanary(t *testing.T, ns netns.NsHandle) *farCanary {
 	}
 	inside(t, ns, cmd.Start)
 	lines := json.NewDecoder(out)
-	var hello probe.CanaryHello
-	if err := lines.Decode(&hello); err != nil {
-		t.Fatalf("the canary's hello: %v", err)
+	var first probe.CanaryLine
+	if err := lines.Decode(&first); err != nil || first.Hello == nil {
+		t.Fatalf("the canary's hello: %+v, %v", first, err)
 	}
-	c := &farCanary{port: hello.Port, seen: make(map[string]bool)}
+	c := &farCanary{port: first.Hello.Port, seen: make(map[string]bool)}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
-			var hit probe.CanaryHit
-			if lines.Decode(&hit) != nil {
+			var line probe.CanaryLine
+			if lines.Decode(&line) != nil || line.Hit == nil {
 				return
 			}
 			c.mu.Lock()
-			c.seen[hit.Payload] = true
+			c.seen[line.Hit.Payload] = true
 			c.mu.Unlock()
 		}
 	}()

@@ -47,8 +47,8 @@ func TestCanary(t *testing.T) {
 	if err := run(context.Background(), []string{"entrypoint", "canary"}, nil, strings.NewReader(""), &out); err != nil {
 		t.Fatal(err)
 	}
-	var hello probe.CanaryHello
-	if err := json.Unmarshal([]byte(out.String()), &hello); err != nil || hello.Port == 0 {
+	var line probe.CanaryLine
+	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line.Hello == nil || line.Hello.Port == 0 {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }

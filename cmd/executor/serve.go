@@ -55,7 +55,8 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	config, err := configure(s, engine, cells, log)
+	var tending sync.WaitGroup // all that must end before the cells are taken apart
+	config, err := configure(s, engine, cells, &tending, log)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,6 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 		return err
 	}
 	defer scraped.serve(e.Metrics(), log)()
-	var tending sync.WaitGroup
 	cctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	tending.Go(func() { cells.Run(cctx) }) // it ends with cctx alone
 	tending.Go(func() { checkApp(cctx, config.GitHub, log) })
@@ -112,7 +112,9 @@ func openEngine(ctx context.Context, s settings, log *slog.Logger) (*docker.Engi
 }
 
 // configure puts the executor together.
-func configure(s settings, engine *docker.Engine, cells *docker.Cells, log *slog.Logger) (executor.Config, error) {
+func configure(
+	s settings, engine *docker.Engine, cells *docker.Cells, background *sync.WaitGroup, log *slog.Logger,
+) (executor.Config, error) {
 	roots, err := plan.ResolveRoots(s.Roots)
 	if err != nil {
 		return executor.Config{}, fmt.Errorf("settings: %w", err)
@@ -148,6 +150,7 @@ func configure(s settings, engine *docker.Engine, cells *docker.Cells, log *slog
 			UID:        s.AgentUID,
 			GID:        s.AgentUID,
 			Workspaces: filepath.Join(s.State, "workspaces"),
+			Background: background,
 			Log:        log,
 		},
 		Engine: engine.Ping,

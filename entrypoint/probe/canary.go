@@ -18,14 +18,15 @@ import (
 const (
 	// maxConns bounds the connections that a canary listens to at a time; further
 	// ones count as hits and are closed.
-	maxConns = 64
+	maxConns = 256
 	// hearTime is how long a connection may take to say something.
 	hearTime = 5 * time.Second
 )
 
 // Canary listens by TCP and UDP on one port of every address, IPv4 and, where
-// there is any, IPv6, repeats what it hears, writes a CanaryHello and a CanaryHit
-// for everything that reached it, each a line of JSON, and ends when stdin does.
+// there is any, IPv6, repeats what it hears, and writes CanaryLines: a hello, and a
+// hit for everything that reached it. Meanwhile it tries each Request that it reads
+// from stdin, by which it can be made to hear itself, and ends when stdin does.
 func Canary(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &canary{out: json.NewEncoder(stdout), fail: cancel, turn: make(chan struct{}, maxConns)}
@@ -36,8 +37,8 @@ func Canary(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	}
 	defer c.close()
 	defer cancel(nil) // before close, which waits for connections
-	if err := c.out.Encode(CanaryHello{Port: port, Addresses: ownAddresses()}); err != nil {
-		return fmt.Errorf("write the hello: %w", err)
+	if err := c.say(CanaryLine{Hello: &CanaryHello{Port: port, Addresses: ownAddresses()}}); err != nil {
+		return err
 	}
 	for _, p := range c.packets {
 		c.all.Go(func() { c.servePackets(p) })
@@ -45,14 +46,16 @@ func Canary(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	for _, l := range c.listeners {
 		c.all.Go(func() { c.serveConns(ctx, l) })
 	}
+	obeyed := make(chan struct{})
 	go func() {
-		io.Copy(io.Discard, stdin)
-		cancel(errEnd)
+		defer close(obeyed)
+		c.obey(ctx, stdin)
 	}()
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, errEnd) {
 		return err
 	}
+	<-obeyed
 	return nil
 }
 
@@ -67,6 +70,37 @@ type canary struct {
 
 	mu  sync.Mutex // guards out
 	out *json.Encoder
+}
+
+func (c *canary) say(line CanaryLine) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.out.Encode(line); err != nil {
+		return fmt.Errorf("write a line: %w", err)
+	}
+	return nil
+}
+
+// obey tries each request, without waiting for the one before. When there is none any
+// more it ends the canary.
+func (c *canary) obey(ctx context.Context, stdin io.Reader) {
+	var tries sync.WaitGroup
+	defer tries.Wait()
+	for requests := json.NewDecoder(stdin); ; {
+		request, err := parse(requests)
+		if errors.Is(err, io.EOF) {
+			err = errEnd
+		}
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		tries.Go(func() {
+			if err := request.try(ctx, func(r Result) error { return c.say(CanaryLine{Result: &r}) }); err != nil {
+				c.fail(err)
+			}
+		})
+	}
 }
 
 // listen opens the sockets: the kernel chooses the port of the first, and if
@@ -132,11 +166,9 @@ func (c *canary) close() {
 
 func (c *canary) hit(proto string, from net.Addr, payload []byte) {
 	peer, _ := netip.ParseAddrPort(from.String())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err := c.out.Encode(CanaryHit{Proto: proto, From: peer, Payload: string(payload[:min(len(payload), MaxPayload)])})
-	if err != nil {
-		c.fail(fmt.Errorf("write a hit: %w", err))
+	hit := &CanaryHit{Proto: proto, From: peer, Payload: string(payload[:min(len(payload), MaxPayload)])}
+	if err := c.say(CanaryLine{Hit: hit}); err != nil {
+		c.fail(err)
 	}
 }
 

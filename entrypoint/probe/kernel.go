@@ -4,16 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
-	"strconv"
-	"strings"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -49,35 +43,6 @@ func opens(fd int, err error) error {
 	return err
 }
 
-func rawSocket() error {
-	return opens(unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP))
-}
-
-func packetSocket() error {
-	return opens(unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0))
-}
-
-// socketFamilies asks for a socket of every family that the kernel could know.
-func socketFamilies() (string, error) {
-	usual := []int{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET}
-	var made []string
-	for family := 1; family < unix.AF_MAX; family++ {
-		if slices.Contains(usual, family) {
-			continue
-		}
-		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET, unix.SOCK_RAW} {
-			if opens(unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)) == nil {
-				made = append(made, strconv.Itoa(family))
-				break
-			}
-		}
-	}
-	if len(made) == 0 {
-		return "", errors.New("none can be made")
-	}
-	return "made sockets of the families " + strings.Join(made, " "), nil
-}
-
 // netAdmin sets a device's flags to what they are.
 func netAdmin() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -93,41 +58,6 @@ func netAdmin() error {
 		return err
 	}
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
-}
-
-// nftables asks for a list of the tables, which needs the privilege to change
-// them (nfnetlink, NFT_MSG_GETTABLE).
-func nftables() error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	const size = unix.SizeofNlMsghdr + 4
-	message := make([]byte, size)
-	*(*unix.NlMsghdr)(unsafe.Pointer(&message[0])) = unix.NlMsghdr{
-		Len:   size,
-		Type:  unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETTABLE,
-		Flags: unix.NLM_F_REQUEST | unix.NLM_F_DUMP | unix.NLM_F_ACK,
-	}
-	if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
-	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
-		return err
-	}
-	answer := make([]byte, 8192)
-	n, _, err := unix.Recvfrom(fd, answer, 0)
-	if err != nil {
-		return err
-	}
-	header := (*unix.NlMsghdr)(unsafe.Pointer(&answer[0]))
-	if n >= unix.SizeofNlMsghdr+4 && header.Type == unix.NLMSG_ERROR {
-		if code := *(*int32)(unsafe.Pointer(&answer[unix.SizeofNlMsghdr])); code != 0 {
-			return syscall.Errno(-code)
-		}
-	}
-	return nil
 }
 
 func mount() error {
@@ -217,6 +147,39 @@ func ptracePID1() error {
 	return errors.Join(refusals, fmt.Errorf("ptrace: %w", e))
 }
 
+// limitsPID1 sets a limit of PID 1 to what it is.
+func limitsPID1() error {
+	if os.Getpid() == 1 {
+		return errors.New("this is PID 1")
+	}
+	var now unix.Rlimit
+	if err := unix.Prlimit(1, unix.RLIMIT_CPU, nil, &now); err != nil {
+		return err
+	}
+	return unix.Prlimit(1, unix.RLIMIT_CPU, &now, nil)
+}
+
+// coreLimit takes the limit of core dumps to 0 for a moment. At 1 alone does the kernel
+// start no handler of the host's for a process that dies (fs/coredump.c).
+func coreLimit() (string, error) {
+	var before, after unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &before); err != nil {
+		return "", err
+	}
+	// Whether it is refused, or not done without a word, what counts is what comes of it.
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Max: before.Max})
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &after); err != nil {
+		return "", err
+	}
+	if before != after {
+		_ = unix.Setrlimit(unix.RLIMIT_CORE, &before) // up to its own maximum it may
+	}
+	if before.Cur == 1 && before.Max == 1 && before == after {
+		return "", errors.New("the limit of core dumps stays 1")
+	}
+	return fmt.Sprintf("the limit of core dumps is %d, at most %d, and can be made %d", before.Cur, before.Max, after.Cur), nil
+}
+
 func keyctl() error {
 	_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
 	return err
@@ -267,45 +230,4 @@ func opened(fd uintptr, e unix.Errno) error {
 		return e
 	}
 	return unix.Close(int(fd))
-}
-
-// tryICMP sends an echo request by a ping socket, which needs no privilege where
-// net.ipv4.ping_group_range allows it.
-func tryICMP(ctx context.Context, p Probe) outcome {
-	to, err := netip.ParseAddr(p.Address)
-	if err != nil || !to.Is4() {
-		return refused(fmt.Errorf("address %q is not an IPv4 address", p.Address))
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
-	if err != nil {
-		return refused(fmt.Errorf("make a ping socket: %w", err))
-	}
-	f := os.NewFile(uintptr(fd), "ping")
-	c, err := net.FilePacketConn(f)
-	f.Close()
-	if err != nil {
-		return refused(err)
-	}
-	defer c.Close()
-	return ping(ctx, c, to, p.Payload)
-}
-
-func ping(ctx context.Context, c net.PacketConn, to netip.Addr, payload string) outcome {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(defaultTimeout)
-	}
-	if err := c.SetDeadline(deadline); err != nil {
-		return refused(err)
-	}
-	request := append([]byte{8, 0, 0, 0, 0, 0, 0, 1}, payload...) // the kernel fills in checksum and identifier
-	if _, err := c.WriteTo(request, &net.UDPAddr{IP: to.AsSlice()}); err != nil {
-		return refused(err)
-	}
-	answer := make([]byte, 256)
-	n, from, err := c.ReadFrom(answer)
-	if err != nil || n == 0 || answer[0] != 0 {
-		return outcome{detail: fmt.Sprintf("sent, no answer: %v", err)}
-	}
-	return outcome{reached: true, detail: from.String() + " answered"}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// dial connects and sets the probe's deadline on the connection.
+// dial connects and sets the probe's deadline on the connection, which ends with ctx, too.
 func dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
 	c, err := d.DialContext(ctx, network, address)
 	if err != nil {
@@ -22,6 +22,7 @@ func dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn,
 		c.Close()
 		return nil, fmt.Errorf("set the deadline: %w", err)
 	}
+	context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	return c, nil
 }
 

@@ -31,7 +31,9 @@ const (
 
 	defaultTimeout = 2 * time.Second
 	maxTimeout     = 30 * time.Second
-	concurrency    = 16
+	// concurrency is how many probes are made at a time. Most take no time, so that
+	// this is how many may wait together for an answer that does not come.
+	concurrency = 64
 )
 
 // A Request is what Run reads.
@@ -80,14 +82,18 @@ const (
 	// SocketFamilies tries every family but unix, IPv4, IPv6 and netlink: some, such
 	// as vsock, know no network namespaces.
 	SocketFamilies Kind = "socket-families"
-	NetAdmin       Kind = "net-admin" // change a network device
-	NFTables       Kind = "nftables"  // read the packet filter
+	SocketPairs    Kind = "socket-pairs" // of every family but unix
+	SocketTypes    Kind = "socket-types" // of IPv4, IPv6 and netlink, but TCP, UDP and routes
+	NetAdmin       Kind = "net-admin"    // change a network device
+	NFTables       Kind = "nftables"     // read the packet filter
 	Mount          Kind = "mount"
 	Unshare        Kind = "unshare" // a new user, network, mount or process namespace
 	SetUID         Kind = "setuid"
 	Mknod          Kind = "mknod"
 	Chroot         Kind = "chroot"
 	PtracePID1     Kind = "ptrace-pid1" // read memory, environment or descriptors of PID 1
+	LimitsPID1     Kind = "limits-pid1" // set a resource limit of PID 1
+	CoreLimit      Kind = "core-limit"  // have a handler of the host's started for a process that dies
 	Keyctl         Kind = "keyctl"
 	BPF            Kind = "bpf"
 	Perf           Kind = "perf"
@@ -124,7 +130,14 @@ type Result struct {
 	Self   *Self `json:"self,omitempty"`
 }
 
-// A CanaryHello is the first line of a canary.
+// A CanaryLine is a line of a canary; one of its fields is set.
+type CanaryLine struct {
+	Hello  *CanaryHello `json:"hello,omitempty"` // in the first line
+	Hit    *CanaryHit   `json:"hit,omitempty"`
+	Result *Result      `json:"result,omitempty"`
+}
+
+// A CanaryHello says where a canary listens.
 type CanaryHello struct {
 	// Port is the one port on which it listens, by TCP and UDP.
 	Port int `json:"port"`
@@ -151,9 +164,11 @@ var tries = map[Kind]func(context.Context, Probe) outcome{
 	TCP: tryTCP, UDP: tryUDP, TLS: tryTLS, HTTP: tryHTTP, DNS: tryDNS, DNSTCP: tryDNS, ICMP: tryICMP,
 	TCPDontRoute: tryTCPDontRoute, UDPDontRoute: tryUDPDontRoute,
 	UDPBroadcast: tryBroadcast, UDPMulticast: tryMulticast, IPv6: tryIPv6,
-	RawSocket: kernel(rawSocket), PacketSocket: kernel(packetSocket), SocketFamilies: kernelSays(socketFamilies), NetAdmin: kernel(netAdmin),
+	RawSocket: kernel(rawSocket), PacketSocket: kernel(packetSocket), SocketFamilies: kernelSays(socketFamilies),
+	SocketPairs: kernelSays(socketPairs), SocketTypes: kernelSays(socketTypes), NetAdmin: kernel(netAdmin),
 	NFTables: kernel(nftables), Mount: kernel(mount), Unshare: kernel(unshare), SetUID: kernel(setUID),
-	Mknod: kernel(mknod), Chroot: kernel(chroot), PtracePID1: kernel(ptracePID1), Keyctl: kernel(keyctl),
+	Mknod: kernel(mknod), Chroot: kernel(chroot), PtracePID1: kernel(ptracePID1),
+	LimitsPID1: kernel(limitsPID1), CoreLimit: kernelSays(coreLimit), Keyctl: kernel(keyctl),
 	BPF: kernel(bpf), Perf: kernel(perf), Userfaultfd: kernel(userfaultfd), IOUring: kernel(ioUring),
 	OpenByHandle: kernel(openByHandle),
 	Facts:        func(context.Context, Probe) outcome { return outcome{self: readSelf()} },
@@ -162,16 +177,21 @@ var tries = map[Kind]func(context.Context, Probe) outcome{
 // Run reads a Request from stdin, tries all of it, some at a time, and writes each
 // Result as a line of JSON, in the order in which they end.
 func Run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
-	request, err := parse(stdin)
+	request, err := parse(json.NewDecoder(io.LimitReader(stdin, MaxRequest)))
 	if err != nil {
 		return err
 	}
+	lines := json.NewEncoder(stdout)
+	return request.try(ctx, func(r Result) error { return lines.Encode(r) })
+}
+
+// try makes all probes, some at a time, and passes on their results, one at a time.
+func (request Request) try(ctx context.Context, write func(Result) error) error {
 	var (
-		all   sync.WaitGroup
-		turn  = make(chan struct{}, concurrency)
-		mu    sync.Mutex // guards lines and bad
-		lines = json.NewEncoder(stdout)
-		bad   error
+		all  sync.WaitGroup
+		turn = make(chan struct{}, concurrency)
+		mu   sync.Mutex // guards bad, and is held while a result is written
+		bad  error
 	)
 	for _, p := range request.Probes {
 		all.Go(func() {
@@ -180,7 +200,7 @@ func Run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 			result := Try(ctx, p)
 			mu.Lock()
 			defer mu.Unlock()
-			if err := lines.Encode(result); err != nil && bad == nil {
+			if err := write(result); err != nil && bad == nil {
 				bad = fmt.Errorf("write a result: %w", err)
 			}
 		})
@@ -189,8 +209,7 @@ func Run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return bad
 }
 
-func parse(r io.Reader) (Request, error) {
-	d := json.NewDecoder(io.LimitReader(r, MaxRequest))
+func parse(d *json.Decoder) (Request, error) {
 	d.DisallowUnknownFields()
 	var request Request
 	if err := d.Decode(&request); err != nil {

@@ -264,12 +264,15 @@ func tryAs(t *testing.T, cmd *exec.Cmd, probes ...Probe) map[string]Result {
 
 // privileged are the kinds that need privileges, which these tests have when they
 // run as root.
-var privileged = []Kind{RawSocket, PacketSocket, NetAdmin, NFTables, Mount, SetUID, Mknod, Chroot, OpenByHandle}
+var privileged = []Kind{RawSocket, PacketSocket, NetAdmin, NFTables, Mount, SetUID, Mknod, Chroot, OpenByHandle, LimitsPID1}
+
+// unfiltered are the kinds that the kernel allows to anybody whose system calls pass no filter.
+var unfiltered = []Kind{SocketPairs, SocketTypes, CoreLimit}
 
 func TestKernelKinds(t *testing.T) {
 	probes := func() []Probe {
 		var all []Probe
-		for _, k := range append(slices.Clone(privileged), Unshare, SocketFamilies, PtracePID1, Keyctl, BPF, Perf, Userfaultfd, IOUring) {
+		for _, k := range slices.Concat(privileged, unfiltered, []Kind{Unshare, SocketFamilies, PtracePID1, Keyctl, BPF, Perf, Userfaultfd, IOUring}) {
 			all = append(all, Probe{Kind: k})
 		}
 		return all
@@ -286,6 +289,9 @@ func TestKernelKinds(t *testing.T) {
 	for _, r := range tryAs(t, cmd, probes()...) {
 		if r.Reached && slices.Contains(privileged, Kind(r.ID)) {
 			t.Errorf("without privileges %s is possible", r.ID)
+		}
+		if !r.Reached && slices.Contains(unfiltered, Kind(r.ID)) {
+			t.Errorf("control: without a filter nobody may %s: %s", r.ID, r.Detail)
 		}
 		if r.Detail == "" {
 			t.Errorf("%s says nothing", r.ID)
@@ -381,11 +387,11 @@ func TestCanary(t *testing.T) {
 		ended <- err
 	}()
 	lines := json.NewDecoder(outR)
-	var hello CanaryHello
-	if err := lines.Decode(&hello); err != nil || hello.Port == 0 || hello.Addresses == nil {
-		t.Fatalf("%+v, %v", hello, err)
+	var first CanaryLine
+	if err := lines.Decode(&first); err != nil || first.Hello == nil || first.Hello.Port == 0 || first.Hello.Addresses == nil {
+		t.Fatalf("%+v, %v", first, err)
 	}
-	at := fmt.Sprintf("127.0.0.1:%d", hello.Port)
+	at := fmt.Sprintf("127.0.0.1:%d", first.Hello.Port)
 	long := strings.Repeat("x", 1000)
 	results := make(chan Result, 4)
 	for _, p := range []Probe{
@@ -398,10 +404,11 @@ func TestCanary(t *testing.T) {
 	}
 	want := map[string]bool{"udp udp token": true, "tcp tcp token": true, "udp " + long[:MaxPayload]: true, "tcp ": true}
 	for range 4 {
-		var hit CanaryHit
-		if err := lines.Decode(&hit); err != nil {
-			t.Fatal(err)
+		var line CanaryLine
+		if err := lines.Decode(&line); err != nil || line.Hit == nil {
+			t.Fatalf("%+v, %v", line, err)
 		}
+		hit := *line.Hit
 		if key := hit.Proto + " " + hit.Payload; !want[key] || !hit.From.Addr().IsLoopback() {
 			t.Errorf("unexpected hit %+v", hit)
 		} else {
@@ -413,6 +420,7 @@ func TestCanary(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
+	hearsItself(t, inW, lines, at)
 	idle, err := net.Dial("tcp", at) // must not keep the canary
 	if err != nil {
 		t.Fatal(err)
@@ -425,6 +433,34 @@ func TestCanary(t *testing.T) {
 	}
 	if r := Try(t.Context(), Probe{Kind: TCP, Address: at}); r.Reached {
 		t.Errorf("it still listens: %+v", r)
+	}
+}
+
+// hearsItself has a canary make probes of itself, request after request.
+func hearsItself(t *testing.T, stdin io.Writer, lines *json.Decoder, at string) {
+	t.Helper()
+	for _, id := range []string{"first", "second"} {
+		go json.NewEncoder(stdin).Encode(Request{Probes: []Probe{{ID: id, Kind: UDP, Address: at, Payload: id}}})
+		var hit, result bool
+		for range 2 {
+			var line CanaryLine
+			if err := lines.Decode(&line); err != nil {
+				t.Fatal(err)
+			}
+			hit = hit || line.Hit != nil && line.Hit.Payload == id
+			result = result || line.Result != nil && line.Result.ID == id && line.Result.Reached
+		}
+		if !hit || !result {
+			t.Errorf("%s request: heard %v, said so %v", id, hit, result)
+		}
+	}
+}
+
+// TestCanaryTakesNoNonsense: a request that cannot be read ends it, and says why.
+func TestCanaryTakesNoNonsense(t *testing.T) {
+	err := Canary(t.Context(), strings.NewReader(`{"probes":[{"id":"a","kind":"teleport"}]}`), io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "unknown kind") {
+		t.Errorf("%v", err)
 	}
 }
 

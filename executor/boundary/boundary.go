@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"sallyport/executor/api"
@@ -62,12 +63,15 @@ type Checker struct {
 	// Workspaces is a directory, the same on the engine's host, for the empty
 	// workspaces of the check.
 	Workspaces string
+	// Background counts what goes on after a check has returned: its scene is taken
+	// apart while the first runs start.
+	Background *sync.WaitGroup
 	Log        *slog.Logger
 }
 
 // Check makes one proof. The error says why there is none; a report says whether
-// every probe was held, and which were not. Nothing of the check is left when it
-// returns without an error.
+// every probe was held, and which were not. Once Background is done nothing of the
+// check is left, or the log says what.
 func (c *Checker) Check(ctx context.Context) (_ api.BoundaryReport, err error) {
 	began := time.Now()
 	defer func() {
@@ -80,11 +84,7 @@ func (c *Checker) Check(ctx context.Context) (_ api.BoundaryReport, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	engine, err := c.Engine(ctx)
-	if err != nil {
-		return api.BoundaryReport{}, fmt.Errorf("name the engine: %w", err)
-	}
-	saw, err := c.observe(ctx)
+	saw, engine, err := c.observe(ctx)
 	if err != nil {
 		return api.BoundaryReport{}, err
 	}
@@ -102,24 +102,27 @@ func (c *Checker) Check(ctx context.Context) (_ api.BoundaryReport, err error) {
 
 func (c *Checker) check() error {
 	switch {
-	case c.Backend == nil || c.Cells == nil || c.Gate == nil || c.Engine == nil || c.Log == nil:
-		return errors.New("backend, cells, gate, engine and log are required")
+	case c.Backend == nil || c.Cells == nil || c.Gate == nil || c.Engine == nil || c.Background == nil || c.Log == nil:
+		return errors.New("backend, cells, gate, engine, background and log are required")
 	case c.Policy == "" || c.Image == "" || c.Workspaces == "" || c.UID <= 0 || c.GID <= 0:
 		return errors.New("policy, image, workspaces and a user that is not root are required")
 	}
 	return nil
 }
 
-// observe sets the scene, has everything tried, and takes the scene apart.
-func (c *Checker) observe(ctx context.Context) (saw *observation, err error) {
+// observe sets the scene, has everything tried, and leaves the scene to be taken apart.
+func (c *Checker) observe(ctx context.Context) (*observation, string, error) {
 	r := &rig{Checker: c, nonce: nonce()}
-	defer func() {
-		err = errors.Join(err, r.remove(ctx))
-	}()
+	defer c.Background.Go(func() {
+		if err := r.remove(ctx); err != nil {
+			c.Log.Warn("a boundary check has left something behind", "error", err)
+		}
+	})
 	if err := r.build(ctx); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return r.observe(ctx)
+	saw, err := r.observe(ctx)
+	return saw, r.engine, err
 }
 
 // nonce marks everything of one check: names, payloads, objects.

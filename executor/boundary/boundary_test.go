@@ -1,9 +1,17 @@
 package boundary_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -49,13 +57,83 @@ func checker(t *testing.T, s *dockertest.Stack, cells backend.Cells) *boundary.C
 			return r.String(), err
 		},
 		Image: s.AgentImage, UID: dockertest.AgentUID, GID: dockertest.AgentUID,
-		Workspaces: t.TempDir(), Log: dockertest.Log(t),
+		Workspaces: t.TempDir(), Background: new(sync.WaitGroup), Log: dockertest.Log(t),
 	}
 }
 
+// tried is all that a proof finds out, written out here once more: nothing is left out of it
+// without a word, however quick it is made.
+const tried = `
+controls
+gate refuses unlisted names (dns)
+gate refuses internal names (dns)
+gate refuses unlisted names (tls)
+gate refuses tls without a name
+gate refuses unlisted names (http)
+gate has no other port (tcp)
+gate has no other port (udp)
+icmp to the gate
+host listener (tcp)
+host listener (udp)
+host listener (tcp, past the routes)
+host listener (udp, past the routes)
+icmp to the host
+host listener (ipv6)
+host listener (broadcast)
+host listener (multicast)
+other sandbox (tcp)
+other sandbox (udp)
+other sandbox (past the routes)
+icmp to another cell
+gate in another cell (dns)
+gate in another cell (tcp)
+gate in another cell (past the routes)
+direct address (tcp)
+direct address (udp)
+direct address (icmp)
+embedded resolver (udp)
+embedded resolver (tcp)
+kernel: raw-socket
+kernel: packet-socket
+kernel: socket-families
+kernel: socket-pairs
+kernel: socket-types
+kernel: net-admin
+kernel: nftables
+kernel: mount
+kernel: unshare
+kernel: setuid
+kernel: mknod
+kernel: chroot
+kernel: ptrace-pid1
+kernel: limits-pid1
+kernel: core-limit
+kernel: keyctl
+kernel: bpf
+kernel: perf
+kernel: userfaultfd
+kernel: io-uring
+kernel: open-by-handle
+host listener (anything else from the cell)
+other sandbox (anything else from the cell)
+gate records what it refused
+gate heard nothing in another cell
+process: is not root
+process: no other group
+process: no capabilities
+process: no new privileges
+process: system calls are filtered
+process: descriptors 0 to 2 only
+process: environment as given
+process: no sockets of the host
+process: root is read-only
+process: nothing of the host is mounted
+process: sees its own processes only
+`
+
 // TestBoundaryHolds makes the whole proof, as the executor does before its first run.
 //
-// probe: N1, N2, N3, N4, N5, N6, N7, N8, N10, N11, X2, D1, D2, C1, C3, C5, C7, C10
+// probe: N1, N2, N3, N4, N5, N6, N7, N8, N10, N11, X2, D1, D2, C1, C3, C5, C7, C10, C15, C16
 // oracle: canaries on the host and in another cell, which hear themselves on every
 // address and nothing of the sandbox; the receipts of both cells
 func TestBoundaryHolds(t *testing.T) {
@@ -69,13 +147,21 @@ func TestBoundaryHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%s, %d ms", report.Engine, time.Since(began).Milliseconds())
+		c.Background.Wait() // so that its cells are there again
 		for _, f := range report.Findings {
 			t.Logf("%-5v %s: %s", f.Passed, f.Name, f.Detail)
 			if !f.Passed {
 				t.Errorf("%s got through: %s", f.Name, f.Detail)
 			}
 		}
-		if !report.Passed || len(report.Findings) < 45 || !strings.HasPrefix(report.Engine, "docker ") || report.CheckedAt.IsZero() {
+		var names []string
+		for _, f := range report.Findings {
+			names = append(names, f.Name)
+		}
+		if want := strings.Split(strings.TrimSpace(tried), "\n"); !slices.Equal(names, want) {
+			t.Errorf("the proof has\n%s\nwant\n%s", strings.Join(names, "\n"), tried)
+		}
+		if !report.Passed || !strings.HasPrefix(report.Engine, "docker ") || report.CheckedAt.IsZero() {
 			t.Errorf("report %+v", report)
 		}
 	}
@@ -88,6 +174,7 @@ func TestBoundaryHolds(t *testing.T) {
 // nothingLeft looks for what a check should have removed.
 func nothingLeft(t *testing.T, s *dockertest.Stack, c *boundary.Checker) {
 	t.Helper()
+	c.Background.Wait()
 	if left := append(s.Containers(docker.RoleSandbox), s.Containers(docker.RoleCanary)...); len(left) != 0 {
 		t.Errorf("containers left: %v", left)
 	}
@@ -222,6 +309,111 @@ func TestProofCanFail(t *testing.T) {
 			nothingLeft(t, s, c)
 		})
 	}
+}
+
+// A weak backend has its sandboxes changed on their way to the engine.
+type weak struct {
+	*docker.Backend                 // starts the canary on the host
+	sandboxes       backend.Backend // whose engine is behind the proxy
+}
+
+func (w weak) Start(ctx context.Context, s backend.Spec) (backend.Sandbox, error) {
+	return w.sandboxes.Start(ctx, s)
+}
+
+// weaken puts a proxy before the engine, which changes what containers are made of.
+func weaken(t *testing.T, s *dockertest.Stack, change func(config, host map[string]any)) weak {
+	t.Helper()
+	socket := strings.TrimPrefix(s.API.DaemonHost(), "unix://")
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}},
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: "engine"})
+			if !strings.HasSuffix(r.In.URL.Path, "/containers/create") {
+				return
+			}
+			var config map[string]any
+			if err := json.NewDecoder(r.In.Body).Decode(&config); err != nil {
+				t.Error(err)
+			}
+			change(config, config["HostConfig"].(map[string]any))
+			body, err := json.Marshal(config)
+			if err != nil {
+				t.Error(err)
+			}
+			r.Out.Body, r.Out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		},
+	})
+	t.Cleanup(proxy.Close)
+	t.Setenv("DOCKER_HOST", "tcp://"+proxy.Listener.Addr().String())
+	engine, err := docker.Open(t.Context(), docker.Config{Stack: s.Name, State: s.State, Log: dockertest.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { engine.Close() })
+	sandboxes, err := docker.NewBackend(engine, dockertest.AgentUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return weak{s.Backend(), sandboxes}
+}
+
+// TestProofFindsWeakSandboxes takes one wall after another from the sandboxes themselves.
+//
+// probe: C1, C5, C7, C15, C16
+// oracle: the proof, which names that wall, and the process itself, which gets through
+func TestProofFindsWeakSandboxes(t *testing.T) {
+	s := dockertest.New(t)
+	c := checker(t, s, s.Cells(0))
+	ourFilter := []string{"kernel: socket-pairs", "kernel: socket-types", "kernel: limits-pid1", "kernel: core-limit"}
+	for name, test := range map[string]struct {
+		change func(config, host map[string]any)
+		want   []string
+		more   bool // others may fail with it
+	}{
+		"as they are": {change: func(_, _ map[string]any) {}}, // control
+		"no filter of system calls": {func(_, host map[string]any) {
+			host["SecurityOpt"] = []string{"no-new-privileges", "seccomp=unconfined"}
+		}, append([]string{"process: system calls are filtered", "kernel: userfaultfd"}, ourFilter...), true},
+		"the engine's own filter": {func(_, host map[string]any) {
+			host["SecurityOpt"] = []string{"no-new-privileges"}
+		}, ourFilter, true},
+		"a limit of core dumps that leaves them to the host": {func(_, host map[string]any) {
+			host["Ulimits"] = []map[string]any{{"Name": "core", "Soft": 0, "Hard": 0}}
+		}, []string{"kernel: core-limit"}, false},
+		"a capability to be had": {func(_, host map[string]any) {
+			host["CapAdd"] = []string{"NET_RAW"}
+		}, []string{"process: no capabilities"}, false},
+		"new privileges": {func(_, host map[string]any) {
+			host["SecurityOpt"] = slices.DeleteFunc(host["SecurityOpt"].([]any), func(o any) bool { return o == "no-new-privileges" })
+		}, []string{"process: no new privileges"}, false},
+		"the engine's socket": {func(_, host map[string]any) {
+			host["Binds"] = []string{strings.TrimPrefix(s.API.DaemonHost(), "unix://") + ":/run/docker.sock"}
+		}, []string{"process: no sockets of the host", "process: nothing of the host is mounted"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := *c
+			c.Backend = weaken(t, s, test.change)
+			report, err := c.Check(t.Context())
+			c.Background.Wait()
+			if err != nil {
+				t.Fatal(err)
+			}
+			failed := report.Failed()
+			t.Logf("got through: %q", failed)
+			for _, want := range test.want {
+				if !slices.Contains(failed, want) {
+					t.Errorf("%q held", want)
+				}
+			}
+			if !test.more && len(failed) != len(test.want) {
+				t.Errorf("got through: %q, want %q", failed, test.want)
+			}
+		})
+	}
+	nothingLeft(t, s, c)
 }
 
 func TestCheckCannotBeMade(t *testing.T) {

@@ -78,17 +78,15 @@ func (o *observation) controls() error {
 		hits     []probe.CanaryHit
 	}{
 		{"in the cell", o.plan.here, o.fromHere, nil},
-		{"beside the canary in the other cell", o.plan.beside, o.fromBeside, o.cellHits},
-		{"on the host", o.plan.onHost, o.fromHost, o.hostHits},
+		{"by the canary in the other cell", o.plan.beside, o.fromBeside, o.cellHits},
+		{"by the canary on the host", o.plan.onHost, o.fromHost, o.hostHits},
 	} {
 		for _, a := range from.attempts {
 			if !a.control {
 				continue
 			}
 			where := fmt.Sprintf("control %s (%s %s)", from.where, a.probe.Kind, a.probe.Address)
-			// Where a canary listens, its word is enough: an engine's address
-			// translation may lose the answer to a datagram between the host's own
-			// addresses (seen on 20.10 for the bridge's).
+			// Where a canary listens, its word is enough; see listener.probe.
 			if from.hits != nil && a.probe.Payload != "" {
 				if !reported(from.hits, a.probe.ID) {
 					return fmt.Errorf("%s: the canary did not hear it (%s)", where, from.results[a.probe.ID].Detail)

@@ -1,13 +1,19 @@
 package boundary
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/netip"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"sallyport/entrypoint/probe"
 	"sallyport/executor/api"
@@ -209,19 +215,24 @@ func TestJudgeSelf(t *testing.T) {
 }
 
 func TestListener(t *testing.T) {
-	const hello = `{"port": 9, "addresses": ["192.0.2.2"]}` + "\n"
-	const hit = `{"proto": "udp", "from": "192.0.2.9:1", "payload": "x"}` + "\n"
+	const hello = `{"hello": {"port": 9, "addresses": ["192.0.2.2"]}}` + "\n"
+	const hit = `{"hit": {"proto": "udp", "from": "192.0.2.9:1", "payload": "x"}}` + "\n"
+	const result = `{"result": {"id": "a"}}` + "\n"
 	for name, test := range map[string]struct {
 		out  string
 		hits int
 		want string // what an error holds
+		told bool   // it ends only when it is told to
 	}{
-		"in order":              {hello + hit + hit, 2, ""},
-		"nothing reached it":    {hello, 0, ""},
-		"nothing":               {"", 0, "before it listened"},
-		"no JSON":               {"canary\n", 0, "read its hello"},
-		"a hit that is none":    {hello + "{", 0, "read what reached it"},
-		"more hits than can be": {hello + strings.Repeat(hit, maxHits+1), 0, "more than can be"},
+		"in order":               {hello + hit + hit, 2, "", true},
+		"nothing reached it":     {hello, 0, "", true},
+		"nothing":                {"", 0, "before it listened", false},
+		"no JSON":                {"canary\n", 0, "read its hello", false},
+		"a hit that is none":     {hello + "{", 0, "read what reached it", true},
+		"a hit before the hello": {hit, 0, "does not begin with a hello", false},
+		"neither":                {hello + "{}", 0, "neither a hit nor a result", false},
+		"more results":           {hello + strings.Repeat(result, maxHits+probe.MaxProbes+1), 0, "more than can be", false},
+		"more hits than can be":  {hello + strings.Repeat(hit, maxHits+probe.MaxProbes+1), 0, "more than can be", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, w := io.Pipe()
@@ -237,7 +248,7 @@ func TestListener(t *testing.T) {
 			var hits []probe.CanaryHit
 			l, err := newListener(t.Context(), closer(func() error { close(told); return nil }), r)
 			if err == nil {
-				if test.want == "more than can be" {
+				if !test.told {
 					<-l.done
 				}
 				hits, err = l.end(t.Context())
@@ -249,18 +260,92 @@ func TestListener(t *testing.T) {
 	}
 }
 
+// A closer is a standard input to which nothing is written.
 type closer func() error
 
-func (c closer) Close() error { return c() }
+func (c closer) Close() error              { return c() }
+func (c closer) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestListenerProbes has a canary make attempts: all of them have a result, or there is an error.
+func TestListenerProbes(t *testing.T) {
+	attempts := make([]attempt, probe.MaxProbes+1)
+	for i := range attempts {
+		attempts[i].probe.ID = strconv.Itoa(i)
+	}
+	for name, test := range map[string]struct {
+		answer int // requests that are answered before it ends
+		want   string
+	}{
+		"in order":        {2, ""},
+		"it ends early":   {1, "the canary has ended"},
+		"it says nothing": {0, "the canary has ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stdin, requests := io.Pipe()
+			lines, stdout := io.Pipe()
+			go func() {
+				defer stdout.Close()
+				w := json.NewEncoder(stdout)
+				w.Encode(probe.CanaryLine{Hello: &probe.CanaryHello{Port: 9}})
+				r, n := json.NewDecoder(stdin), 0
+				for range test.answer {
+					var request probe.Request
+					if err := r.Decode(&request); err != nil {
+						t.Error(err)
+					}
+					for _, p := range request.Probes {
+						// It hears every other one, and has no answer to that.
+						w.Encode(probe.CanaryLine{Hit: &probe.CanaryHit{Payload: "another's"}})
+						if n++; n%2 == 0 {
+							w.Encode(probe.CanaryLine{Hit: &probe.CanaryHit{Payload: p.ID}})
+						} else {
+							w.Encode(probe.CanaryLine{Result: &probe.Result{ID: p.ID, Reached: true}})
+						}
+					}
+				}
+				if test.answer == 2 {
+					<-t.Context().Done() // it stays until it is told to end
+				} else {
+					r.Decode(new(probe.Request))
+				}
+			}()
+			l, err := newListener(t.Context(), requests, lines)
+			if err != nil {
+				t.Fatal(err)
+			}
+			results, err := l.probe(t.Context(), attempts)
+			if test.want == "" && (err != nil || len(results) != len(attempts)) || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("%d results, %v, want %q", len(results), err, test.want)
+			}
+		})
+	}
+}
+
+// TestListenerThatTakesNothing: one that reads no request holds nobody up for longer than they wait.
+func TestListenerThatTakesNothing(t *testing.T) {
+	_, requests := io.Pipe()
+	lines, stdout := io.Pipe()
+	go json.NewEncoder(stdout).Encode(probe.CanaryLine{Hello: &probe.CanaryHello{Port: 9}})
+	l, err := newListener(t.Context(), requests, lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdout.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if results, err := l.probe(ctx, []attempt{{probe: probe.Probe{ID: "a"}}}); err == nil {
+		t.Errorf("%v", results)
+	}
+}
 
 // TestListenerThatDied shows that a canary which was gone early proves nothing.
 func TestListenerThatDied(t *testing.T) {
 	r, w := io.Pipe()
 	go func() {
-		io.WriteString(w, `{"port": 9, "addresses": []}`+"\n")
+		io.WriteString(w, `{"hello": {"port": 9, "addresses": []}}`+"\n")
 		w.Close()
 	}()
-	l, err := newListener(t.Context(), r, r)
+	l, err := newListener(t.Context(), closer(r.Close), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,29 +360,80 @@ func TestListenerThatHangs(t *testing.T) {
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := newListener(ctx, r, r); !errors.Is(err, context.Canceled) {
+	if _, err := newListener(ctx, closer(r.Close), r); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 }
 
-// FuzzProber reads what a hostile prober could print.
+// FuzzProber reads what a hostile prober could print, in one piece and in pieces of any
+// size. A second reader, which takes the lines apart by itself, has the same results.
 func FuzzProber(f *testing.F) {
 	attempts := []attempt{{probe: probe.Probe{ID: "a", Kind: probe.TCP}}, {probe: probe.Probe{ID: "b", Kind: probe.UDP}}}
-	f.Fuzz(func(t *testing.T, out []byte) {
-		results, err := collect(attempts, func(_ []byte, w io.Writer) error {
-			_, err := w.Write(out)
+	read := func(write func(*bounded) error) (map[string]probe.Result, error) {
+		return collect(attempts, func(_ []byte, _ []attempt, take func(probe.Result)) error {
+			var out bounded
+			if err := write(&out); err != nil {
+				return err
+			}
+			return out.results(take)
+		})
+	}
+	f.Fuzz(func(t *testing.T, printed []byte) {
+		results, err := read(func(out *bounded) error { _, err := out.Write(printed); return err })
+		copied, failed := read(func(out *bounded) error {
+			_, err := io.Copy(out, iotest.OneByteReader(bytes.NewReader(printed)))
 			return err
 		})
+		if (err == nil) != (failed == nil) || !reflect.DeepEqual(results, copied) {
+			t.Errorf("%q: %v, %v; in pieces %v, %v", printed, results, err, copied, failed)
+		}
 		if err != nil {
 			return
 		}
-		if len(results) != 2 {
-			t.Errorf("%d results of two attempts in %q", len(results), out)
-		}
 		for _, id := range []string{"a", "b"} {
 			if results[id].ID != id {
-				t.Errorf("no result for %s in %q", id, out)
+				t.Errorf("no result for %s in %q", id, printed)
 			}
+		}
+		second := map[string]probe.Result{}
+		for line := range bytes.Lines(printed) {
+			var r probe.Result
+			if json.Unmarshal(line, &r) != nil {
+				return // values that are not one a line, which are as good
+			}
+			second[r.ID] = r
+		}
+		if !reflect.DeepEqual(results, second) {
+			t.Errorf("%q: %v, line by line %v", printed, results, second)
 		}
 	})
 }
+
+// TestProberIsBounded has a prober print without end, by either way into the buffer.
+func TestProberIsBounded(t *testing.T) {
+	for name, write := range map[string]func(io.Writer, io.Reader) (int64, error){
+		"copied": io.Copy,
+		"written": func(w io.Writer, r io.Reader) (n int64, err error) {
+			for piece := make([]byte, 32<<10); err == nil; {
+				var wrote int
+				r.Read(piece)
+				wrote, err = w.Write(piece)
+				n += int64(wrote)
+			}
+			return n, err
+		},
+	} {
+		var out bounded
+		n, err := write(&out, io.LimitReader(zeroes{}, 4*maxOutput))
+		if err == nil || n > maxOutput || out.taken.Cap() > 4*maxOutput {
+			t.Errorf("%s: %d bytes were taken, %v; the bound is %d", name, n, err, maxOutput)
+		}
+		if n < maxOutput/2 {
+			t.Errorf("control: %s: %d bytes were taken", name, n)
+		}
+	}
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -12,14 +12,15 @@ import (
 	"sallyport/entrypoint/probe"
 )
 
-// maxHits bounds what a canary may report; more means that something is wrong with
-// it, and a check that misses hits would prove nothing.
+// maxHits bounds the hits that a canary may report; more means that something is wrong
+// with it, and a check that misses hits would prove nothing.
 const maxHits = 10_000
 
 // A listener is a running canary.
 type listener struct {
 	hello probe.CanaryHello
-	stdin io.Closer // ends it
+	stdin io.WriteCloser        // takes requests; its end ends the canary
+	news  chan probe.CanaryLine // all that it says, for probe
 	done  chan struct{}
 
 	// Valid once done is closed.
@@ -28,8 +29,8 @@ type listener struct {
 }
 
 // newListener waits for a canary's hello. Its goroutine ends when stdout does.
-func newListener(ctx context.Context, stdin io.Closer, stdout io.Reader) (*listener, error) {
-	l := &listener{stdin: stdin, done: make(chan struct{})}
+func newListener(ctx context.Context, stdin io.WriteCloser, stdout io.Reader) (*listener, error) {
+	l := &listener{stdin: stdin, news: make(chan probe.CanaryLine, maxHits+probe.MaxProbes), done: make(chan struct{})}
 	hello := make(chan probe.CanaryHello, 1)
 	go func() {
 		defer close(l.done)
@@ -47,24 +48,69 @@ func newListener(ctx context.Context, stdin io.Closer, stdout io.Reader) (*liste
 
 func (l *listener) read(stdout io.Reader, hello chan<- probe.CanaryHello) error {
 	lines := json.NewDecoder(bufio.NewReader(stdout))
-	var first probe.CanaryHello
+	var first probe.CanaryLine
 	if err := lines.Decode(&first); err != nil {
 		return fmt.Errorf("read its hello: %w", err)
 	}
-	hello <- first
+	if first.Hello == nil {
+		return errors.New("it does not begin with a hello")
+	}
+	hello <- *first.Hello
 	for {
-		var hit probe.CanaryHit
-		err := lines.Decode(&hit)
-		if errors.Is(err, io.EOF) {
+		var line probe.CanaryLine
+		err := lines.Decode(&line)
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("read what reached it: %w", err)
+		case line.Hit != nil:
+			l.hits = append(l.hits, *line.Hit)
+		case line.Result == nil:
+			return errors.New("it says what is neither a hit nor a result")
 		}
-		if l.hits = append(l.hits, hit); len(l.hits) > maxHits {
+		select {
+		case l.news <- line:
+		default:
 			return errors.New("it reports more than can be")
 		}
 	}
+}
+
+// probe has the canary make attempts from where it is. Those whose payload it has heard
+// are not waited for: that is what they are made for, and an engine's address
+// translation may lose the answer to a datagram between the host's own addresses (seen on
+// 20.10 for the bridge's).
+func (l *listener) probe(ctx context.Context, attempts []attempt) (map[string]probe.Result, error) {
+	defer context.AfterFunc(ctx, func() { l.stdin.Close() })() // so that nothing below waits for ever
+	return collect(attempts, func(request []byte, some []attempt, take func(probe.Result)) error {
+		awaited := make(map[string]bool)
+		for _, a := range some {
+			awaited[a.probe.ID] = true
+		}
+		if _, err := l.stdin.Write(request); err != nil {
+			return err
+		}
+		for len(awaited) > 0 {
+			var r probe.Result
+			select {
+			case line := <-l.news:
+				if line.Hit != nil {
+					line.Result = &probe.Result{ID: line.Hit.Payload, Reached: true, Detail: "the canary heard it"}
+				}
+				r = *line.Result
+			case <-l.done:
+				return fmt.Errorf("the canary has ended: %w", errors.Join(l.err, io.ErrUnexpectedEOF))
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if awaited[r.ID] {
+				take(r)
+				delete(awaited, r.ID)
+			}
+		}
+		return nil
+	})
 }
 
 // end has the canary end and returns what reached it. One that has ended before by

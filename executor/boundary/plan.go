@@ -23,7 +23,7 @@ type attempt struct {
 // A plan is all that is tried, by where it is tried from.
 type plan struct {
 	here   []attempt // from inside the cell
-	beside []attempt // from beside the canary in the other cell: controls
+	beside []attempt // from the canary in the other cell: controls
 	onHost []attempt // from the host: controls
 	// names are what the plan asks the gate of the own cell, and must find in its
 	// receipt; foreign those it asks the other cell's gate.
@@ -221,18 +221,15 @@ func (p *plan) outside(r *rig) {
 // kernel tries what the kernel must refuse.
 func (p *plan) kernel() {
 	for _, kind := range []probe.Kind{
-		probe.RawSocket, probe.PacketSocket, probe.SocketFamilies, probe.NetAdmin, probe.NFTables, probe.Mount,
-		probe.Unshare, probe.SetUID, probe.Mknod, probe.Chroot, probe.PtracePID1, probe.Keyctl, probe.BPF,
+		probe.RawSocket, probe.PacketSocket, probe.SocketFamilies, probe.SocketPairs, probe.SocketTypes,
+		probe.NetAdmin, probe.NFTables, probe.Mount, probe.Unshare, probe.SetUID, probe.Mknod, probe.Chroot,
+		probe.PtracePID1, probe.LimitsPID1, probe.CoreLimit, probe.Keyctl, probe.BPF,
 		probe.Perf, probe.Userfaultfd, probe.IOUring, probe.OpenByHandle,
 	} {
 		p.try("kernel: "+string(kind), kind, "")
 		p.here[len(p.here)-1].probe.Payload = ""
 	}
 }
-
-// facts are tried alone, because what is tried beside them opens descriptors and
-// starts processes.
-var facts = []attempt{{probe: probe.Probe{ID: "facts", Kind: probe.Facts}}}
 
 // name is a name that no allowlist has, of this check alone.
 func (r *rig) name(label string) string {

@@ -25,7 +25,8 @@ var jobEnv = []string{"GODEBUG=containermaxprocs=0"}
 
 // probeInSandbox makes attempts as the jobs of a sandbox.
 func probeInSandbox(ctx context.Context, session *entrypoint.Session, attempts []attempt) (map[string]probe.Result, error) {
-	return collect(attempts, func(request []byte, out io.Writer) error {
+	return collect(attempts, func(request []byte, _ []attempt, take func(probe.Result)) error {
+		var out bounded
 		var failed error
 		exit, err := session.Run(ctx, entrypoint.Job{
 			ID: "probe", Argv: []string{program, "probe"}, Env: jobEnv, Dir: "/",
@@ -37,43 +38,29 @@ func probeInSandbox(ctx context.Context, session *entrypoint.Session, attempts [
 		if err == nil && exit.Code != 0 {
 			err = fmt.Errorf("prober: %+v", exit)
 		}
-		return errors.Join(err, failed)
+		if err := errors.Join(err, failed); err != nil {
+			return err
+		}
+		return out.results(take)
 	})
 }
 
-// probeOnHost makes attempts from the host's network.
-func (r *rig) probeOnHost(ctx context.Context, name string, attempts []attempt) (map[string]probe.Result, error) {
-	prober, err := r.hostProgram(ctx, name, "probe")
-	if err != nil {
-		return nil, err
-	}
-	defer context.AfterFunc(ctx, func() { prober.Stdin().Close() })() // it then ends
-	return collect(attempts, func(request []byte, out io.Writer) error {
-		if _, err := prober.Stdin().Write(request); err != nil {
-			return err
-		}
-		_, err := io.Copy(out, prober.Stdout())
-		return err
-	})
+// tell has a prober or canary tell of itself. What is tried beside that opens
+// descriptors and starts processes, so nothing is.
+func tell(ask func([]attempt) (map[string]probe.Result, error)) (*probe.Self, error) {
+	const id = "facts"
+	told, err := ask([]attempt{{probe: probe.Probe{ID: id, Kind: probe.Facts}}})
+	return told[id].Self, err
 }
 
 // forgetVanished takes the controls away for addresses that the host had when its
-// canary looked and has no more: an engine's networks come and go.
-func (r *rig) forgetVanished(ctx context.Context, p *plan, hits []probe.CanaryHit) error {
-	silent := func(a attempt) bool { return !reported(hits, a.probe.ID) }
-	if !slices.ContainsFunc(p.onHost, silent) {
-		return nil
-	}
-	now, err := r.probeOnHost(ctx, "facts", facts)
-	if err != nil {
-		return err
-	}
-	self := now[facts[0].probe.ID].Self
-	if self == nil {
-		return errors.New("the prober on the host tells nothing of itself")
+// canary looked and has no more, as it says of itself now: an engine's networks come and go.
+func (p *plan) forgetVanished(now *probe.Self, hits []probe.CanaryHit) error {
+	if now == nil {
+		return errors.New("the canary on the host tells nothing of itself")
 	}
 	present := make(map[netip.Addr]bool)
-	for _, a := range self.Addresses {
+	for _, a := range now.Addresses {
 		_, address, _ := strings.Cut(a, "=")
 		if prefix, err := netip.ParsePrefix(address); err == nil {
 			present[prefix.Addr()] = true
@@ -81,14 +68,16 @@ func (r *rig) forgetVanished(ctx context.Context, p *plan, hits []probe.CanaryHi
 	}
 	p.onHost = slices.DeleteFunc(p.onHost, func(a attempt) bool {
 		target, err := netip.ParseAddrPort(a.probe.Address)
-		return err == nil && silent(a) && !present[target.Addr()]
+		return err == nil && !reported(hits, a.probe.ID) && !present[target.Addr()]
 	})
 	return nil
 }
 
-// collect has a prober make attempts, as many at a time as it takes, and returns
-// its result for each of them.
-func collect(attempts []attempt, run func(request []byte, out io.Writer) error) (map[string]probe.Result, error) {
+// collect has attempts made, as many at a time as a prober takes, and returns the
+// result of each. What makes some of them is handed their request, and where results go.
+func collect(
+	attempts []attempt, run func(request []byte, some []attempt, take func(probe.Result)) error,
+) (map[string]probe.Result, error) {
 	results := make(map[string]probe.Result)
 	for some := range slices.Chunk(attempts, probe.MaxProbes) {
 		var request probe.Request
@@ -99,20 +88,8 @@ func collect(attempts []attempt, run func(request []byte, out io.Writer) error) 
 		if err != nil {
 			return nil, fmt.Errorf("encode the probes: %w", err)
 		}
-		var out bounded
-		if err := run(encoded, &out); err != nil {
+		if err := run(encoded, some, func(r probe.Result) { results[r.ID] = r }); err != nil {
 			return nil, fmt.Errorf("run the prober: %w", err)
-		}
-		for lines := json.NewDecoder(&out.Buffer); ; {
-			var result probe.Result
-			err := lines.Decode(&result)
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return nil, fmt.Errorf("read the prober's results: %w", err)
-			}
-			results[result.ID] = result
 		}
 	}
 	for _, a := range attempts {
@@ -123,12 +100,28 @@ func collect(attempts []attempt, run func(request []byte, out io.Writer) error) 
 	return results, nil
 }
 
-// A bounded buffer takes no more than maxOutput.
-type bounded struct{ bytes.Buffer }
+// A bounded buffer takes no more than maxOutput. The buffer in it is not embedded,
+// because its ReadFrom, which io.Copy prefers to Write, knows no bound.
+type bounded struct{ taken bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxOutput {
+	if b.taken.Len()+len(p) > maxOutput {
 		return 0, errors.New("the prober prints too much")
 	}
-	return b.Buffer.Write(p)
+	return b.taken.Write(p)
+}
+
+// results reads what a prober has printed.
+func (b *bounded) results(take func(probe.Result)) error {
+	for lines := json.NewDecoder(&b.taken); ; {
+		var result probe.Result
+		err := lines.Decode(&result)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the prober's results: %w", err)
+		}
+		take(result)
+	}
 }

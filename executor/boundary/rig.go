@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sallyport/entrypoint"
+	"sallyport/entrypoint/probe"
 	"sallyport/executor/backend"
 	"sallyport/firewall"
 	"sallyport/gate/control"
@@ -24,19 +25,20 @@ const settle = 200 * time.Millisecond
 
 // sandboxLimits suffice for the programs of a check.
 var sandboxLimits = backend.Limits{
-	MemoryBytes: 256 << 20, PIDs: 128, CPUs: 1, TmpBytes: 16 << 20, NoFile: 1024,
+	MemoryBytes: 256 << 20, PIDs: 256, CPUs: 1, TmpBytes: 16 << 20, NoFile: 1024,
 	StopGrace: time.Second, ShmSizeBytes: 1 << 20,
 }
 
-// A rig is the scene of one check: the prober in cell here; a canary in cell there,
-// with a second sandbox beside it for its positive control; a canary on the host.
+// A rig is the scene of one check: the prober in cell here; a canary in cell there; a
+// canary on the host. The canaries make their positive controls themselves.
 type rig struct {
 	*Checker
 	nonce string
 
-	here, there   side
-	onHost        *listener
-	onHostSandbox backend.Sandbox
+	here, there side
+	self        *probe.Self // the prober's, before it has tried anything
+	onHost      *listener
+	engine      string // its name
 
 	mu        sync.Mutex        // guards what follows
 	sandboxes []backend.Sandbox // to be removed
@@ -52,44 +54,46 @@ type side struct {
 	dirty    bool             // not to be lent again
 
 	session *entrypoint.Session
-	beside  *entrypoint.Session // of the second sandbox
-	canary  *listener
+	canary  *listener // there
 }
 
 // build makes everything, the slow parts at the same time.
 func (r *rig) build(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	group.Go(func() (err error) {
 		if err := r.lease(ctx, &r.here, "here"); err != nil {
 			return err
 		}
-		var err error
-		r.here.session, err = r.sandbox(ctx, r.here.cell, "here")
+		if r.here.session, err = r.sandbox(ctx, r.here.cell, "here"); err != nil {
+			return err
+		}
+		r.self, err = tell(func(a []attempt) (map[string]probe.Result, error) { return probeInSandbox(ctx, r.here.session, a) })
 		return err
 	})
-	group.Go(func() error {
+	group.Go(func() (err error) {
 		if err := r.lease(ctx, &r.there, "there"); err != nil {
 			return err
 		}
-		var err error
 		if r.there.session, err = r.sandbox(ctx, r.there.cell, "there"); err != nil {
-			return err
-		}
-		if r.there.beside, err = r.sandbox(ctx, r.there.cell, "beside"); err != nil {
 			return err
 		}
 		r.there.canary, err = inSandbox(ctx, r.there.session)
 		return err
 	})
 	group.Go(func() error {
-		var err error
-		r.onHostSandbox, err = r.hostProgram(ctx, "canary", "canary")
+		canary, err := r.hostProgram(ctx, "canary", "canary")
 		if err != nil {
 			return err
 		}
-		r.onHost, err = newListener(ctx, r.onHostSandbox.Stdin(), r.onHostSandbox.Stdout())
+		r.onHost, err = newListener(ctx, canary.Stdin(), canary.Stdout())
 		if err != nil {
 			return fmt.Errorf("canary on the host: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() (err error) {
+		if r.engine, err = r.Engine(ctx); err != nil {
+			return fmt.Errorf("name the engine: %w", err)
 		}
 		return nil
 	})
@@ -160,22 +164,17 @@ func (r *rig) keep(s backend.Sandbox) {
 // observe has the controls and the attempts made and collects what both sides say.
 func (r *rig) observe(ctx context.Context) (*observation, error) {
 	p := r.plan()
-	saw := &observation{plan: p, herePrefix: r.here.cell.Prefix}
+	saw := &observation{plan: p, herePrefix: r.here.cell.Prefix, self: r.self}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		saw.fromHost, err = r.probeOnHost(groupCtx, "control", p.onHost)
+		saw.fromHost, err = r.onHost.probe(groupCtx, p.onHost)
 		return err
 	})
 	group.Go(func() (err error) {
-		saw.fromBeside, err = probeInSandbox(groupCtx, r.there.beside, p.beside)
+		saw.fromBeside, err = r.there.canary.probe(groupCtx, p.beside)
 		return err
 	})
 	group.Go(func() (err error) {
-		known, err := probeInSandbox(groupCtx, r.here.session, facts)
-		if err != nil {
-			return err
-		}
-		saw.self = known[facts[0].probe.ID].Self
 		saw.fromHere, err = probeInSandbox(groupCtx, r.here.session, p.here)
 		return err
 	})
@@ -187,23 +186,40 @@ func (r *rig) observe(ctx context.Context) (*observation, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	var err error
-	if saw.hostHits, err = r.onHost.end(ctx); err != nil {
-		return nil, fmt.Errorf("canary on the host: %w", err)
-	}
-	if err := r.forgetVanished(ctx, p, saw.hostHits); err != nil {
+	if err := r.collect(ctx, saw); err != nil {
 		return nil, err
-	}
-	if saw.cellHits, err = r.there.canary.end(ctx); err != nil {
-		return nil, fmt.Errorf("canary in the other cell: %w", err)
-	}
-	for _, s := range []*side{&r.here, &r.there} {
-		if err := r.release(ctx, s); err != nil {
-			return nil, err
-		}
 	}
 	saw.hereReceipt, saw.thereReceipt = r.here.receipt, r.there.receipt
 	return saw, nil
+}
+
+// collect ends the canaries and the leases, all at the same time, and takes what they
+// have to say.
+func (r *rig) collect(ctx context.Context, saw *observation) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		now, err := tell(func(a []attempt) (map[string]probe.Result, error) { return r.onHost.probe(ctx, a) })
+		if err == nil {
+			saw.hostHits, err = r.onHost.end(ctx)
+		}
+		if err == nil {
+			err = saw.plan.forgetVanished(now, saw.hostHits)
+		}
+		if err != nil {
+			return fmt.Errorf("canary on the host: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() (err error) {
+		if saw.cellHits, err = r.there.canary.end(ctx); err != nil {
+			return fmt.Errorf("canary in the other cell: %w", err)
+		}
+		return nil
+	})
+	for _, s := range []*side{&r.here, &r.there} {
+		group.Go(func() error { return r.release(ctx, s) })
+	}
+	return group.Wait()
 }
 
 func (r *rig) release(ctx context.Context, s *side) error {
@@ -223,7 +239,7 @@ func (r *rig) release(ctx context.Context, s *side) error {
 func (r *rig) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	for _, s := range []*entrypoint.Session{r.here.session, r.there.session, r.there.beside} {
+	for _, s := range []*entrypoint.Session{r.here.session, r.there.session} {
 		if s != nil {
 			s.Close()
 		}
