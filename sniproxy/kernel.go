@@ -72,11 +72,11 @@ func writeNow(fd int, b []byte) (int, error) {
 	}
 }
 
-// spliceNow moves up to pipeBytes between a pipe and a socket.
+// spliceNow moves up to turnBytes between a pipe and a socket.
 func spliceNow(from, to int) (int, error) {
 	const flags = unix.SPLICE_F_MOVE | unix.SPLICE_F_NONBLOCK
 	for {
-		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, pipeBytes, flags)
+		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, turnBytes, flags)
 		switch errno {
 		case 0:
 			return int(n), nil

@@ -149,7 +149,7 @@ func (l *loop) run() {
 	defer l.epoll.Close()
 	defer l.clerk.end()
 	for !l.stopped {
-		if l.due.first == nil {
+		if l.due.waiting == 0 {
 			l.wait()
 		} else {
 			l.n = epollNow(l.fd, l.events[:])
@@ -162,7 +162,7 @@ func (l *loop) run() {
 		l.goOn()
 		l.expire()
 		l.handOver()
-		if l.n > 0 || l.due.first != nil {
+		if l.n > 0 || l.due.waiting > 0 {
 			runtime.Gosched() // a busy loop leaves turns for others
 		}
 	}

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// turnBytes is about how many bytes of one direction are moved before other
-// tunnels have their turn: as many as a pipe holds, since less at a time costs more.
-const turnBytes = pipeBytes
+// turnBytes is about how many bytes of one direction are moved, in one piece, before
+// other tunnels have their turn. A new connection waits for a few turns; much less
+// than that costs more, and more gains nothing.
+const turnBytes = 256 << 10
 
 // errCut ends a tunnel that is over budget.
 var errCut = errors.New("cut")

@@ -10,12 +10,35 @@ const (
 
 // turns are the services whose tunnels have bytes to pass on. Each has a turn for
 // one of its tunnels, then the next has: what a cell moves, over however many
-// tunnels, holds up that of another cell by one turn of each.
-type turns struct{ first, last *service }
+// tunnels, holds up that of another cell by one turn of each. One that was silent
+// for a whole round goes before all that were not, so that a few bytes of it wait
+// for the turn that is under way alone (as fq_codel has it: RFC 8290, section 4.2).
+type turns struct {
+	fresh, others serviceQueue
+	waiting       int // tunnels
+}
+
+// A serviceQueue is of services, those in others also without tunnels.
+type serviceQueue struct{ first, last *service }
+
+func (q *serviceQueue) push(v *service) {
+	if q.first == nil {
+		q.first, q.last = v, v
+		return
+	}
+	q.last.due.next, q.last = v, v
+}
+
+func (q *serviceQueue) pop() *service {
+	v := q.first
+	q.first, v.due.next = v.due.next, nil
+	return v
+}
 
 // A tunnelQueue is of those of one service.
 type tunnelQueue struct {
 	first, last *tunnel
+	listed      bool     // among the turns
 	next        *service // whose turn is after this one's
 }
 
@@ -25,39 +48,51 @@ func (ts *turns) add(t *tunnel) {
 		return
 	}
 	t.queued = true
+	ts.waiting++
 	q := &t.v.due
-	if q.first != nil {
+	if q.first == nil {
+		q.first, q.last = t, t
+	} else {
 		q.last.after, q.last = t, t
-		return
 	}
-	q.first, q.last = t, t
-	ts.push(t.v)
-}
-
-func (ts *turns) push(v *service) {
-	if ts.first == nil {
-		ts.first, ts.last = v, v
-		return
+	if !q.listed {
+		q.listed = true
+		ts.fresh.push(t.v)
 	}
-	ts.last.due.next, ts.last = v, v
 }
 
 // take returns the next tunnel; there is one.
 func (ts *turns) take() *tunnel {
-	v := ts.first
-	q := &v.due
-	ts.first, q.next = q.next, nil
-	t := q.first
-	if q.first, t.after = t.after, nil; q.first != nil {
-		ts.push(v)
+	for {
+		from := &ts.fresh
+		if from.first == nil {
+			from = &ts.others
+		}
+		v := from.pop()
+		t := v.due.first
+		if t == nil {
+			v.due.listed = false
+			continue
+		}
+		v.due.first, t.after, t.queued = t.after, nil, false
+		ts.others.push(v) // also without a further tunnel: a round lasts until it is first again
+		if ts.waiting--; ts.waiting == 0 {
+			ts.rest()
+		}
+		return t
 	}
-	t.queued = false
-	return t
+}
+
+// rest ends the round of those that have no tunnels; nobody has.
+func (ts *turns) rest() {
+	for ts.others.first != nil {
+		ts.others.pop().due.listed = false
+	}
 }
 
 // goOn gives tunnels their turns, for a slice of time.
 func (l *loop) goOn() {
-	for end, turns := l.moved+sliceBytes, 0; l.due.first != nil && l.moved+turns*turnCost < end; turns++ {
+	for end, turns := l.moved+sliceBytes, 0; l.due.waiting > 0 && l.moved+turns*turnCost < end; turns++ {
 		l.turn(l.due.take())
 	}
 }

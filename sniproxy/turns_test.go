@@ -10,7 +10,8 @@ import (
 )
 
 // The cells have turns one after the other, whichever has more tunnels; those of
-// one cell have theirs in order.
+// one cell have theirs in order. One that was silent for a round goes first, one
+// that had a turn of it does not.
 func TestTurns(t *testing.T) {
 	var ts turns
 	name := map[*tunnel]string{}
@@ -35,12 +36,20 @@ func TestTurns(t *testing.T) {
 	take(2)
 	add("b1 b2 a1")
 	take(8)
-	if ts.first != nil {
+	if ts.waiting > 0 {
 		t.Error("more than were added")
 	}
 	add("c1")
 	take(1)
-	if s, want := strings.Join(got, " "), "a1 b1 c1 a2 b1 c2 a3 b2 a4 a1 c1"; s != want || ts.first != nil {
+	add("a1 a2 a3 a4 b1")
+	take(1)
+	add("c1")
+	take(3)
+	add("c1") // has had its turn
+	take(1)
+	add("b1") // has had none since a
+	take(3)
+	if s, want := strings.Join(got, " "), "a1 b1 c1 a2 b1 c2 a3 b2 a4 a1 c1 a1 b1 c1 a2 c1 b1 a3 a4"; s != want || ts.waiting > 0 {
 		t.Errorf("turns\n%s, want\n%s", s, want)
 	}
 }
