@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"sallyport/executor/api"
 )
 
 // A sample is one line of the metrics: name, labels, value.
@@ -61,7 +59,7 @@ func TestMetrics(t *testing.T) {
 		"_stage_seconds stage=queue":                                2,
 		"_stage_seconds stage=start":                                2,
 		"_stage_seconds stage=end":                                  2,
-		"_refused_total code=invalid_request":                       1,
+		"_refused_total code=sandbox_policy_denied":                 1,
 		"_runs state=running":                                       1,
 		"_runs state=queued":                                        0,
 		"_runs_limit state=running":                                 2,
@@ -93,12 +91,12 @@ func TestMetrics(t *testing.T) {
 	values, _ = scrape(h)
 	for name, want := range map[string]float64{
 		"_runs_total agent=command code=sandbox_cancelled policy=strict": 1,
-		"_runs state=running":                                   0,
-		"_boundary_holds":                                       0,
-		"_boundary_checks_total outcome=broken":                 1,
-		"_boundary_checks_total outcome=failed":                 1,
-		"_boundary_checks_total outcome=held":                   1,
-		"_refused_total code=" + string(api.CodeInvalidRequest): 1,
+		"_runs state=running":                       0,
+		"_boundary_holds":                           0,
+		"_boundary_checks_total outcome=broken":     1,
+		"_boundary_checks_total outcome=failed":     1,
+		"_boundary_checks_total outcome=held":       1,
+		"_refused_total code=sandbox_policy_denied": 1,
 	} {
 		if got := values["sallyport_executor"+name]; got != want {
 			t.Errorf("in the end %s is %v, want %v", name, got, want)
