@@ -61,6 +61,9 @@ func (e *Executor) submit(req api.Request, key string) (*store.Entry, *api.Probl
 	meta.TaskID, meta.Model = e.runner.Redactor.String(req.Opts.TaskID), e.runner.Redactor.String(req.Config.Model)
 	timings := unreached()
 	timings.Policy = time.Since(arrived).Milliseconds()
+	if p.Dir != "" {
+		meta.Dir, meta.UID = p.Dir, p.UID
+	}
 	kept, err := e.withoutSecrets(req)
 	if err != nil {
 		return nil, e.unrecorded(err)

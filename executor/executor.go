@@ -77,6 +77,8 @@ type Config struct {
 	Users  int
 	Queue  int // waiting beside those
 	Limits run.Limits
+	// AllowSockets lets callers' directories hold sockets and FIFOs; see run.Runner.
+	AllowSockets bool
 	// GitHub gives runs access to GitHub. If nil, requests for it are refused.
 	GitHub *GitHub
 	// Keep is how many finished executions are kept, KeepFor how long.
@@ -145,7 +147,7 @@ func New(cfg Config) (*Executor, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	runner := newRunner(cfg)
-	st, err := cfg.openStore(aftermath{isolation: cfg.Isolation, redactor: runner.Redactor, tokens: ended})
+	st, err := cfg.openStore(aftermath{isolation: cfg.Isolation, redactor: runner.Redactor, tokens: ended, log: cfg.Log})
 	if err != nil {
 		return nil, errors.Join(err, closeTokens(keeper), lock.Close())
 	}
@@ -241,6 +243,8 @@ func newRunner(cfg Config) *run.Runner {
 		Log:        cfg.Log,
 		Workspaces: filepath.Join(cfg.State, workspacesDir),
 		Limits:     cfg.Limits,
+
+		AllowSockets: cfg.AllowSockets,
 	}
 }
 

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ type aftermath struct {
 	redactor  *redact.Redactor
 	receipts  map[string]firewall.Receipt // the gate's, by run
 	tokens    map[string][]tokens.Ending  // by run
+	log       *slog.Logger
 }
 
 // Where the receipt of a lost run comes from, as the error's details say.
@@ -36,6 +38,9 @@ func (a *aftermath) lost(left store.Remains) api.Result {
 		Details:   map[string]any{"receipt": receiptOfEvents},
 	}
 	m := left.Meta
+	if m.Dir != "" { // before anybody reads that the run has ended
+		run.StripSetID(m.Dir, m.UID, a.log.With("run", m.ID))
+	}
 	res := run.Failed(m.ID, m.Accepted, a.isolation, unreached(), failure)
 	// The clock since then says nothing about the run.
 	res.DurationMS, res.Timings.Total = 0, -1

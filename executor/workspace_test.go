@@ -1,9 +1,12 @@
 package executor_test
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,5 +130,108 @@ func TestBaselineComesFirst(t *testing.T) {
 	wantCode(t, res, api.CodeDisk)
 	if res := h.post(command("sleep 5", `"cwd":"`+dir+`"`)); !res.Success {
 		t.Errorf("what the caller brought counts: %v", res.Error)
+	}
+}
+
+// TestSocketsInWorkspace: what would lead past the gate is refused with its name, before
+// an agent runs.
+//
+// probe: C17
+// oracle: the jobs that the sandbox was sent
+func TestSocketsInWorkspace(t *testing.T) {
+	for _, allowed := range []bool{false, true} {
+		h := start(t, func(c *executor.Config) { c.AllowSockets = allowed })
+		dir := h.workspace("project")
+		if err := os.Mkdir(filepath.Join(dir, "run"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		body := command(`test ! -S run/daemon.sock || echo reached >&3 3<>pipe; echo ran`, `"cwd":"`+dir+`"`)
+		if res := h.post(body); !res.Success {
+			t.Fatalf("the control: %v", res.Error)
+		}
+		daemon, err := net.Listen("unix", filepath.Join(dir, "run", "daemon.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer daemon.Close()
+		if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		res := h.post(body)
+		if allowed {
+			if !res.Success {
+				t.Errorf("where the operator allows it: %v", res.Error)
+			}
+			continue
+		}
+		wantCode(t, res, api.CodeStartFailed)
+		if res.Error.Retryable || res.Output != "" || res.Error.Details["field"] != "config.cwd" ||
+			!strings.Contains(res.Error.Message, `"run/daemon.sock"`) || !strings.Contains(res.Error.Message, `"pipe"`) {
+			t.Errorf("%+v, output %q", res.Error, res.Output)
+		}
+		if jobs := len(h.backend.jobs); jobs != 1 {
+			t.Errorf("%d jobs were sent", jobs)
+		}
+		h.wantClean()
+	}
+}
+
+// TestSetIDLeft: a file that would make whoever runs it the agent's user loses that with
+// the run, be it that the executor dies before the end.
+//
+// probe: C18
+// oracle: the modes of the files; another user's file keeps its own
+func TestSetIDLeft(t *testing.T) {
+	h := start(t)
+	dir := h.workspace("project")
+	uid := h.config.Service.UID
+	const plant = `mkdir -p a/b; for f in x a/b/y; do cp /bin/true $f; chown %d $f; chmod 6755 $f; done; echo planted; %s`
+	others := filepath.Join(dir, "others")
+	if err := errors.Join(os.WriteFile(others, nil, 0o755), os.Chmod(others, 0o755|os.ModeSetuid)); err != nil {
+		t.Fatal(err)
+	}
+	modes := func() (modes string) {
+		for _, name := range []string{"x", "a/b/y", "others"} {
+			info, err := os.Stat(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			modes += info.Mode().String() + " "
+		}
+		return modes
+	}
+	want := "-rwxr-xr-x -rwxr-xr-x urwxr-xr-x "
+	if os.Getuid() == uid {
+		want = "-rwxr-xr-x -rwxr-xr-x -rwxr-xr-x " // its own as well
+	}
+	for _, end := range []string{"true", "exit 3", "kill -9 $$"} {
+		id := h.begin(command(fmt.Sprintf(plant, uid, end), `"cwd":"`+dir+`"`))
+		h.finish(id)
+		if got := modes(); got != want {
+			t.Errorf("%s: modes %s, want %s", end, got, want)
+		}
+		if !slices.ContainsFunc(h.events(id, ""), func(ev api.Event) bool {
+			return ev.Type == api.EventWarning && strings.Contains(ev.Text, `"a/b/y"`) && strings.Contains(ev.Text, "set-id")
+		}) {
+			t.Errorf("%s: the events say nothing of it", end)
+		}
+	}
+
+	id := h.begin(command(fmt.Sprintf(plant, uid, "sleep 60"), `"cwd":"`+dir+`"`))
+	h.awaitText(id, "planted")
+	kept := filepath.Join(t.TempDir(), "executions")
+	if err := os.CopyFS(kept, os.DirFS(filepath.Join(h.config.State, "executions"))); err != nil {
+		t.Fatal(err)
+	}
+	h.end()
+	if err := errors.Join(os.RemoveAll(filepath.Join(h.config.State, "executions")), os.Rename(kept, filepath.Join(h.config.State, "executions")),
+		os.Chmod(filepath.Join(dir, "x"), 0o755|os.ModeSetuid)); err != nil {
+		t.Fatal(err)
+	}
+	h.boot()
+	defer h.end()
+	wantCode(t, h.finish(id), api.CodeLost)
+	if got := modes(); got != want {
+		t.Errorf("after the executor died: modes %s, want %s", got, want)
 	}
 }

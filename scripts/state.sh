@@ -21,6 +21,17 @@ close_keys() {
   fi
 }
 
+# close_root makes the directory of callers' workspaces, for its owner alone: what an
+# agent leaves there with a set-user-ID bit makes whoever runs it the agent's user until
+# the run ends. One that is there stays as it is.
+close_root() {
+  if [ ! -d "$SALLYPORT_ROOT" ]; then
+    install -d -m 0700 "$SALLYPORT_ROOT"
+  elif (($((8#$(stat -Lc %a "$SALLYPORT_ROOT"))) & 1)); then
+    say "every user of this machine can enter $SALLYPORT_ROOT, where agents leave files: chmod o= it unless they must"
+  fi
+}
+
 # put_token writes down the token that gives access to the API, where the command
 # line looks for it, for the caller's eyes only: the one that is set, else that of
 # before, else one that is made now.
@@ -41,7 +52,7 @@ put_token() {
 # prepare_state makes the directory and what a stack needs in it.
 prepare_state() {
   [ -d "$SALLYPORT_STATE" ] || install -d -m 0711 "$SALLYPORT_STATE"
-  mkdir -p "$SALLYPORT_ROOT"
+  close_root
   close_keys
   put_token
   [ -z "${SALLYPORT_EXTRA_CA:-}" ] || place "$SALLYPORT_EXTRA_CA" extra-ca.pem

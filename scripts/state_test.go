@@ -181,3 +181,29 @@ func read(t *testing.T, path string) string {
 	}
 	return string(text)
 }
+
+// TestRootIsClosed: the directory where agents leave files is for its owner alone, and of
+// an open one it is said.
+func TestRootIsClosed(t *testing.T) {
+	state := t.TempDir()
+	env := []string{"SALLYPORT_STATE=" + state}
+	root := filepath.Join(state, "root")
+	for _, tt := range []struct {
+		mode os.FileMode
+		said bool
+	}{{0o700, false}, {0o755, true}, {0o750, false}} {
+		if tt.mode != 0o700 {
+			if err := os.Chmod(root, tt.mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out := mustBash(t, env, "{ "+prepare+"true; } 2>&1")
+		info, err := os.Stat(root)
+		if err != nil || info.Mode().Perm() != tt.mode {
+			t.Errorf("%v, %v, want mode %v", info, err, tt.mode)
+		}
+		if said := strings.Contains(out, "can enter "+root); said != tt.said {
+			t.Errorf("mode %v: said: %v: %s", tt.mode, said, out)
+		}
+	}
+}

@@ -2,13 +2,18 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestSettings(t *testing.T) {
@@ -71,5 +76,21 @@ func TestRun(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(dir, "absent.sock"))
 	if err := run(t.Context(), nil, []string{"SALLYPORT_STATE=" + dir}, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "absent.sock") {
 		t.Errorf("without an engine: %v", err)
+	}
+}
+
+// TestWarnOfRoots: a root is told of where other users can run what an agent leaves.
+func TestWarnOfRoots(t *testing.T) {
+	open, closed := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Chmod(open, 0o755), os.Chmod(closed, 0o750)); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	warnOfRoots([]string{open, closed}, slog.New(slog.NewTextHandler(&out, nil)))
+	if got := strings.Count(out.String(), "level=WARN"); got != 1 || !strings.Contains(out.String(), "set-id") || !strings.Contains(out.String(), "root="+open) {
+		t.Errorf("%d warnings: %s", got, &out)
+	}
+	if !setIDCounts(0o755, unix.ST_RELATIME) || setIDCounts(0o755, unix.ST_RELATIME|unix.ST_NOSUID) {
+		t.Error("what a mount says of set-id files does not count")
 	}
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"sallyport/executor"
 	"sallyport/executor/agent"
@@ -119,6 +122,7 @@ func configure(
 	if err != nil {
 		return executor.Config{}, fmt.Errorf("settings: %w", err)
 	}
+	warnOfRoots(roots, log)
 	sandboxes, err := docker.NewBackend(engine, s.AgentUID)
 	if err != nil {
 		return executor.Config{}, err
@@ -168,9 +172,35 @@ func configure(
 			DiskFloor:      int64(s.DiskFloor),
 			Artifacts:      store.ArtifactLimits{Bytes: artifactBytes, Files: artifactFiles},
 		},
+		AllowSockets: s.AllowSockets,
+
 		Keep:    s.Keep,
 		KeepFor: s.KeepFor,
 	}, nil
+}
+
+// warnOfRoots tells of roots where a set-user-ID file that an agent leaves makes other
+// users of the host the agent's user, until the run ends.
+func warnOfRoots(roots []string, log *slog.Logger) {
+	for _, root := range roots {
+		info, err := os.Stat(root)
+		var mount unix.Statfs_t
+		if err == nil {
+			err = unix.Statfs(root, &mount)
+		}
+		switch {
+		case err != nil:
+			log.Warn("a root could not be looked at", "root", root, "error", err)
+		case setIDCounts(info.Mode(), mount.Flags):
+			log.Warn("other users can enter a root, and run set-id files there: chmod o= it, or mount it nosuid", "root", root)
+		}
+	}
+}
+
+// setIDCounts reports whether other users can enter a directory on a mount with those
+// flags where set-id bits have their effect.
+func setIDCounts(mode os.FileMode, flags int64) bool {
+	return mode&0o001 != 0 && flags&unix.ST_NOSUID == 0
 }
 
 func engineName(ctx context.Context, engine *docker.Engine) (string, error) {

@@ -39,6 +39,9 @@ type settings struct {
 	Queue   int `env:"QUEUE" envDefault:"64"`
 	// Roots are the directories under which requests may name paths.
 	Roots []string `env:"ROOTS" envSeparator:":"`
+	// AllowSockets lets what callers name hold sockets and FIFOs, by which an agent can
+	// reach past the gate.
+	AllowSockets bool `env:"ALLOW_SOCKETS" envDefault:"false"`
 	// ExtraCA is a file with PEM certificates that sandboxes trust beside their own.
 	ExtraCA string `env:"EXTRA_CA"`
 	// Token is what callers must show; without one, that in TokenFile, which is

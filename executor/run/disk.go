@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"log/slog"
+	"strings"
 	"time"
 
 	"sallyport/executor/api"
@@ -21,6 +22,8 @@ const (
 	// took where that is longer, and hurriedLook one for want of space.
 	lookTimeout = time.Minute
 	hurriedLook = 2 * time.Second
+	// maxNamed is how many files a message names.
+	maxNamed = 10
 	// maxMoved is how many looks in a row may come to nothing because directories
 	// were moved during them.
 	maxMoved = 5
@@ -76,9 +79,12 @@ func (x *execution) openDisk(ctx context.Context, dir string) (*disk, *api.Error
 func (d *disk) begin(ctx context.Context) *api.Error {
 	if d.x.plan.Dir != "" {
 		began := time.Now()
+		var doors []string
 		var err error
-		d.before, err = d.dir.Measure(ctx, tree.Size{Bytes: math.MaxInt64, Entries: math.MaxInt64})
+		d.before, doors, err = d.dir.Doors(ctx, maxNamed)
 		switch {
+		case len(doors) > 0 && !d.x.AllowSockets:
+			return d.x.opens(doors)
 		case errors.Is(err, tree.ErrDeep):
 			return tooDeep()
 		case err != nil:
@@ -102,6 +108,48 @@ func (d *disk) close() {
 	d.cancel()
 	<-d.known
 	d.dir.Close()
+}
+
+// leave takes the set-id bits from what the run has left in its caller's directory: on
+// most file systems whoever ran such a file would become the agent's user. The sandbox
+// must be gone.
+func (d *disk) leave() {
+	d.cancel()
+	<-d.known
+	if d.x.plan.Dir == "" || d.failure != nil { // then no job has run
+		return
+	}
+	n, names, err := strip(d.dir, d.x.plan.UID, max(lookTimeout, d.patience), d.x.log)
+	if n > 0 {
+		d.x.warn("the set-id bits were taken from %d files that the run left in its cwd: %s", n, named(names))
+	}
+	if err != nil {
+		d.x.warn("whether the run left files with set-id bits in its cwd is not certain: %v", err)
+	}
+}
+
+// StripSetID does what the end of a run does for one whose executor died.
+func StripSetID(dir string, uid int, log *slog.Logger) {
+	opened, err := tree.Open(dir)
+	if err != nil {
+		log.Warn("what a run left in its cwd could not be looked at", "directory", dir, "error", err)
+		return
+	}
+	defer opened.Close()
+	strip(opened, uid, lookTimeout, log)
+}
+
+func strip(dir *tree.Dir, uid int, patience time.Duration, log *slog.Logger) (n int, names []string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	n, names, err = dir.StripSetID(ctx, uid, maxNamed)
+	if n > 0 {
+		log.Warn("set-id bits were taken from files that a run left", "files", n, "names", named(names))
+	}
+	if err != nil {
+		log.Error("set-id bits could not be taken from what a run left", "error", err)
+	}
+	return n, names, err
 }
 
 // watch ends the run when its workspace has grown by more than the limit, or when
@@ -179,6 +227,25 @@ func (d *disk) look(ctx context.Context, space tree.Space, short bool) *api.Erro
 	}
 	d.size, d.space, d.moved = size, space, 0
 	return nil
+}
+
+// opens tells of what leads past the gate: the filter of a cell does not see it.
+func (x *execution) opens(doors []string) *api.Error {
+	for i := range doors {
+		doors[i] = strings.ToValidUTF8(x.redactor.String(doors[i]), "\uFFFD")
+	}
+	return &api.Error{
+		Code: api.CodeStartFailed,
+		Message: "cwd holds sockets or FIFOs, by which an agent could reach who is at their other end, past the gate: " + named(doors) +
+			"; remove them, or let the operator set SALLYPORT_ALLOW_SOCKETS",
+		Details: map[string]any{"field": "config.cwd", "sockets": doors},
+	}
+}
+
+// named are at most maxNamed names in one text.
+func named(names []string) string {
+	text := fmt.Sprintf("%.256q", names)
+	return strings.Trim(text, "[]")
 }
 
 func diskExceeded(l Limits) *api.Error {

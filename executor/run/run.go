@@ -39,6 +39,9 @@ type Runner struct {
 	// none. Nobody but the executor may enter it.
 	Workspaces string
 	Limits     Limits
+	// AllowSockets lets a caller's directory hold sockets and FIFOs, which lead past the
+	// gate.
+	AllowSockets bool
 	// Leftover is told of a workspace that could not be removed, at least not in
 	// time. If nil, it stays.
 	Leftover func(dir string)
@@ -158,6 +161,7 @@ func (x *execution) perform(ctx context.Context) *api.Error {
 	defer func() {
 		x.stage("teardown")
 		x.removeSandbox(sandbox, lease)
+		disk.leave()
 	}()
 	x.timings.Start = x.since()
 	return x.work(ctx, sandbox, disk)

@@ -8,7 +8,7 @@
 //	<id>/github.json    until then, what the run can do on GitHub
 //	<id>/artifacts/     the files that the run declared
 //
-// In memory is meta.json alone, less than 2 KiB an execution, however long its request
+// In memory is meta.json alone, mostly less than 1 KiB, however long its request
 // and result are. Readers follow the file of events, so a slow or absent reader costs no
 // memory either. What was finished survives a restart; what was not is given the
 // result that its owner has for such runs. A Store must have its directory for
@@ -54,6 +54,10 @@ type Meta struct {
 	// what was asked under it.
 	Key  string `json:"idempotencyKey,omitempty"`
 	Body string `json:"bodyDigest,omitempty"`
+	// Dir is the directory that the caller named as the workspace, without symbolic
+	// links, empty for none, and UID the user as whom the agent writes there.
+	Dir string `json:"cwd,omitempty"`
+	UID int    `json:"uid,omitempty"`
 }
 
 // A Store holds executions. It is safe for concurrent use.

@@ -13,7 +13,10 @@ import (
 // mount only its directory. With an error (ErrDeep, ErrMoved, that of ctx) comes
 // what was found so far.
 func (d *Dir) Measure(ctx context.Context, limit Size) (Size, error) {
-	m := &measurement{limit: limit}
+	return d.walk(ctx, &measurement{limit: limit})
+}
+
+func (d *Dir) walk(ctx context.Context, m *measurement) (Size, error) {
 	defer m.close()
 	fd, err := openDir(d.fd, ".")
 	if err == nil {
@@ -31,6 +34,9 @@ func (d *Dir) Measure(ctx context.Context, limit Size) (Size, error) {
 type measurement struct {
 	levels
 	limit, sum Size
+	deep       bool // deeper than MaxDepth as well
+	// see is told of each entry; it may be nil.
+	see func(dir int, name string, st *unix.Stat_t)
 }
 
 func (m *measurement) run(ctx context.Context) error {
@@ -65,10 +71,13 @@ func (m *measurement) visit(dir int, e entry) error {
 	}
 	m.sum.Entries++
 	m.sum.Bytes += st.Blocks * 512
+	if m.see != nil {
+		m.see(dir, e.name, &st)
+	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || uint64(st.Dev) != m.dev {
 		return nil
 	}
-	if m.depth() > MaxDepth {
+	if m.depth() > MaxDepth && !m.deep {
 		return ErrDeep
 	}
 	fd, err := openDir(dir, e.name)

@@ -6,6 +6,8 @@
 //
 //	d, err := tree.Open("/var/lib/sallyport/workspaces/01arz3")
 //	size, err := d.Measure(ctx, tree.Size{Bytes: 1 << 30, Entries: 1000})
+//	size, names, err := d.Doors(ctx, 10)
+//	stripped, names, err := d.StripSetID(ctx, 10001, 10)
 //	space, err := d.Space()
 //	err = tree.Remove(ctx, "/var/lib/sallyport/workspaces/01arz3")
 //

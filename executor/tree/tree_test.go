@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -248,5 +249,123 @@ func TestMoving(t *testing.T) {
 		}
 		must(t, tree.Remove(t.Context(), top))
 		must(t, os.Mkdir(top, 0o700))
+	}
+}
+
+// TestDoors finds what leads to somebody outside, and not the socket of one who is gone.
+func TestDoors(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700))
+	listen := func(network, name string) {
+		t.Helper()
+		fd, err := unix.Socket(unix.AF_UNIX, map[string]int{"stream": unix.SOCK_STREAM, "packets": unix.SOCK_SEQPACKET, "datagrams": unix.SOCK_DGRAM}[network], 0)
+		must(t, err)
+		t.Cleanup(func() { unix.Close(fd) })
+		must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(dir, name)}))
+		if network != "datagrams" {
+			must(t, unix.Listen(fd, 0))
+		}
+	}
+	doors := func(most int) string {
+		t.Helper()
+		d, err := tree.Open(dir)
+		must(t, err)
+		defer d.Close()
+		size, names, err := d.Doors(t.Context(), most)
+		plain, err2 := d.Measure(t.Context(), everything)
+		if err != nil || err2 != nil || size != plain {
+			t.Errorf("%+v, %v; Measure: %+v, %v", size, err, plain, err2)
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "a", "file"), nil, 0o600))
+	gone, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	must(t, err)
+	must(t, unix.Bind(gone, &unix.SockaddrUnix{Name: filepath.Join(dir, "a", "gone")}))
+	must(t, unix.Close(gone))
+	if got := doors(10); got != "" {
+		t.Errorf("found %q where nobody listens", got)
+	}
+	listen("stream", "a/b/stream")
+	listen("packets", "packets")
+	listen("datagrams", "a/datagrams")
+	must(t, unix.Mkfifo(filepath.Join(dir, "a", "pipe"), 0o600))
+	must(t, os.Symlink("a/pipe", filepath.Join(dir, "link")))
+	if got, want := doors(10), "a/b/stream a/datagrams a/pipe packets"; got != want {
+		t.Errorf("found %q, want %q", got, want)
+	}
+	if got := doors(2); strings.Count(got, " ") != 1 {
+		t.Errorf("found %q, want two", got)
+	}
+}
+
+// TestStripSetID takes bits away wherever one could hide them, and nothing else.
+func TestStripSetID(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	uid := os.Getuid()
+	made := func(mode os.FileMode, elem ...string) string {
+		t.Helper()
+		path := filepath.Join(elem...)
+		must(t, os.WriteFile(path, []byte("text"), 0o600))
+		must(t, os.Chmod(path, mode))
+		return path
+	}
+	nest(t, dir, "d", tree.MaxDepth+10)
+	hidden := func(want uint32) {
+		t.Helper()
+		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		must(t, err)
+		for range tree.MaxDepth + 10 {
+			next, err := unix.Openat(fd, "d", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+			must(t, err)
+			unix.Close(fd)
+			fd = next
+		}
+		defer unix.Close(fd)
+		f, err := unix.Openat(fd, "deep", unix.O_RDWR|unix.O_CREAT, 0o600)
+		must(t, err)
+		defer unix.Close(f)
+		var st unix.Stat_t
+		if want == 0 {
+			must(t, unix.Fchmod(f, 0o4755))
+		} else if must(t, unix.Fstat(f, &st)); st.Mode&0o7777 != want {
+			t.Errorf("deep down: mode %o", st.Mode)
+		}
+	}
+	hidden(0)
+	other := made(0o755|os.ModeSetuid, outside, "other")
+	must(t, os.Symlink(other, filepath.Join(dir, "link")))
+	want := map[string]os.FileMode{
+		made(0o755|os.ModeSetuid, dir, "user"):                  0o755,
+		made(0o711|os.ModeSetgid|os.ModeSticky, dir, "group"):   0o711 | os.ModeSticky,
+		made(0o700|os.ModeSetuid|os.ModeSetgid, dir, "d", "in"): 0o700,
+		made(0o640, dir, "plain"):                               0o640,
+		other:                                                   0o755 | os.ModeSetuid,
+	}
+	must(t, os.Mkdir(filepath.Join(dir, "shared"), 0o700))
+	must(t, os.Chmod(filepath.Join(dir, "shared"), 0o770|os.ModeSetgid))
+	want[filepath.Join(dir, "shared")] = 0o770 | os.ModeSetgid
+	if uid == 0 {
+		root := made(0o755, dir, "root's")
+		must(t, os.Chown(root, 4242, 4242))
+		must(t, os.Chmod(root, 0o755|os.ModeSetuid))
+		want[root] = 0o755 | os.ModeSetuid
+	}
+	d, err := tree.Open(dir)
+	must(t, err)
+	defer d.Close()
+	n, names, err := d.StripSetID(t.Context(), uid, 10)
+	if err != nil || n != 4 || len(names) != 4 {
+		t.Errorf("%d: %.2000q, %v", n, names, err)
+	}
+	for path, mode := range want {
+		if info, err := os.Lstat(path); err != nil || info.Mode()&(os.ModePerm|os.ModeSetuid|os.ModeSetgid|os.ModeSticky) != mode {
+			t.Errorf("%s: %v, %v, want %v", path, info, err, mode)
+		}
+	}
+	hidden(0o755)
+	if n, _, err := d.StripSetID(t.Context(), uid, 10); n != 0 || err != nil {
+		t.Errorf("again: %d, %v", n, err)
 	}
 }

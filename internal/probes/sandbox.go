@@ -82,6 +82,12 @@ var containers = Group{Letter: "C", Title: "The container", Probes: []Probe{
 	{ID: "C16",
 		Tried: "die so that the host's handler of core dumps, a program of root's, reads what the process was",
 		Must:  "the limit at which the kernel starts none, and which nobody in the sandbox can change"},
+	{ID: "C17",
+		Tried: "talk to a daemon of the host by a socket or FIFO in the caller's directory, past the filter of the cell",
+		Must:  "the run is refused before an agent runs"},
+	{ID: "C18",
+		Tried: "leave a set-user-ID file in the caller's directory, for other users of the host to run",
+		Must:  "its bits go with the run"},
 }}
 
 var artifacts = Group{Letter: "F", Title: "Artifacts and logs", Probes: []Probe{
