@@ -229,6 +229,9 @@ func TestKeeperRefuses(t *testing.T) {
 			}
 			return addAddress("eth0", netip.MustParsePrefix("10.9.8.7/24"))
 		}},
+		{name: "too many ports", want: "a cell may have 4096", prepare: func() error {
+			return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("32768 36864"), 0)
+		}},
 		{name: "another network", want: "not one", prepare: func() error {
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name = "eth1"
@@ -273,7 +276,8 @@ func TestSealRefusesGate(t *testing.T) {
 // probe: X3
 // oracle: the kernel's filter, read back; it is as it should be before each change
 func TestVerifyNoticesChange(t *testing.T) {
-	other := filter(netip.MustParseAddr("172.31.255.4"))
+	own := portRange{ownLow, ownHigh}
+	other := filter(netip.MustParseAddr("172.31.255.4"), own)
 	tests := []struct {
 		name   string
 		change func(*nftables.Conn, *nftables.Table) error
@@ -287,6 +291,13 @@ func TestVerifyNoticesChange(t *testing.T) {
 		{"one more", func(c *nftables.Conn, t *nftables.Table) error {
 			c.InsertRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Table: t, Name: "output"},
 				Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}})
+			return c.Flush()
+		}},
+		{"more ports", func(c *nftables.Conn, _ *nftables.Table) error {
+			return install(c, filter(gateAddr, portRange{ownLow, ownHigh + 1}))
+		}},
+		{"tracked", func(c *nftables.Conn, t *nftables.Table) error {
+			c.FlushChain(&nftables.Chain{Table: t, Name: "outgoing"})
 			return c.Flush()
 		}},
 		{"policy", func(c *nftables.Conn, t *nftables.Table) error {
@@ -307,14 +318,14 @@ func TestVerifyNoticesChange(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if err := verifyFilter(c, filter(gateAddr)); err != nil {
+				if err := verifyFilter(c, filter(gateAddr, own)); err != nil {
 					return fmt.Errorf("control: %w", err)
 				}
 				table := &nftables.Table{Family: nftables.TableFamilyINet, Name: tableName}
 				if err := tt.change(c, table); err != nil {
 					return err
 				}
-				if verifyFilter(c, filter(gateAddr)) == nil {
+				if verifyFilter(c, filter(gateAddr, own)) == nil {
 					t.Error("the change is not noticed")
 				}
 				return nil

@@ -13,6 +13,10 @@
 // process by one without any privilege, and that one calls Hold. The namespace
 // keeps its filter as long as anyone lives in it, also when the keeper has died.
 //
+// The host remembers each connection of a cell for minutes, in one table for all. So
+// that a sandbox cannot fill it, it sends from a few thousand ports only, those that
+// its kernel chooses, and slowly from others; the namespace's own table stays empty.
+//
 // Limits: the filter trusts the gate's address. It does not look at what is said
 // to the gate, which is the gate's own task, and it lets the namespace's processes
 // talk to each other over the loopback device.

@@ -34,18 +34,50 @@ const (
 	icmpxAdministrativelyRefused = 3
 )
 
+// What the host remembers of a cell's connections: its table (nf_conntrack(5)) is one
+// for all cells, and has an entry for each pair of ports for up to two minutes after
+// the last packet. A sandbox that sends from all of its ports could fill it.
+const (
+	// maxPorts is how many source ports a cell may use freely: those that its kernel
+	// chooses, at any rate, since each one is used again and again.
+	maxPorts = 4096
+	// From other ports, which some programs choose themselves for a query, go so many
+	// datagrams a second, and so many at once.
+	otherRate, otherBurst = 20, 256
+)
+
+// A portRange is that of the ports that the kernel chooses (ip_local_port_range).
+type portRange struct{ low, high uint16 }
+
 // A chain is one base chain of the filter: its hook and its rules. What no rule
-// accepts is dropped.
+// accepts is dropped, but in one that is early, which only prepares.
 type chain struct {
 	name  string
 	hook  *nftables.ChainHook
 	rules [][]expr.Any
+	early bool
 }
 
-// filter is the whole filter for a namespace whose gate has the address given.
-func filter(gate netip.Addr) []chain {
+func (c chain) priority() *nftables.ChainPriority {
+	if c.early {
+		return nftables.ChainPriorityRaw
+	}
+	return nftables.ChainPriorityFilter
+}
+
+func (c chain) policy() nftables.ChainPolicy {
+	if c.early {
+		return nftables.ChainPolicyAccept
+	}
+	return nftables.ChainPolicyDrop
+}
+
+// filter is the whole filter for a namespace whose gate has the address given, and
+// whose kernel chooses the ports of own.
+func filter(gate netip.Addr, own portRange) []chain {
 	fromGate := addr(ipSource, gate)
 	toGate := addr(ipDestination, gate)
+	ownPort := between(sourcePort, own)
 
 	output := [][]expr.Any{
 		rule(options(), reject(rejectICMPX, icmpxAdministrativelyRefused)),
@@ -59,21 +91,27 @@ func filter(gate netip.Addr) []chain {
 		rule(fromGate, protocol(unix.IPPROTO_ICMP), transport(icmpType, []byte{icmpUnreachable}), accept()),
 	}
 	for _, p := range udpPorts {
-		output = append(output, rule(toGate, protocol(unix.IPPROTO_UDP), port(destinationPort, p), accept()))
+		toPort := rule(toGate, protocol(unix.IPPROTO_UDP), port(destinationPort, p))
+		output = append(output, rule(toPort, ownPort, accept()), rule(toPort, limited(), accept()))
 		input = append(input, rule(fromGate, protocol(unix.IPPROTO_UDP), port(sourcePort, p), accept()))
 	}
 	for _, p := range tcpPorts {
-		output = append(output, rule(toGate, protocol(unix.IPPROTO_TCP), port(destinationPort, p), accept()))
+		output = append(output, rule(toGate, protocol(unix.IPPROTO_TCP), port(destinationPort, p), ownPort, accept()))
 		input = append(input, rule(fromGate, protocol(unix.IPPROTO_TCP), port(sourcePort, p), accept()))
 	}
 	output = append(output,
 		rule(protocol(unix.IPPROTO_TCP), reject(rejectReset, 0)),
 		rule(reject(rejectICMPX, icmpxAdministrativelyRefused)),
 	)
+	// No rule here asks what belongs to a connection, so the namespace's own table,
+	// which the sandbox could fill over its loopback device, is left empty.
+	untracked := [][]expr.Any{{&expr.Notrack{}}}
 	return []chain{
-		{"output", nftables.ChainHookOutput, output},
-		{"input", nftables.ChainHookInput, input},
-		{"forward", nftables.ChainHookForward, nil},
+		{"output", nftables.ChainHookOutput, output, false},
+		{"input", nftables.ChainHookInput, input, false},
+		{"forward", nftables.ChainHookForward, nil, false},
+		{"outgoing", nftables.ChainHookOutput, untracked, true},
+		{"incoming", nftables.ChainHookPrerouting, untracked, true},
 	}
 }
 
@@ -84,11 +122,11 @@ func install(c *nftables.Conn, chains []chain) error {
 	c.AddTable(t) // so that the deletion finds one
 	c.DelTable(t)
 	c.AddTable(t)
-	deny := nftables.ChainPolicyDrop
 	for _, ch := range chains {
+		policy := ch.policy()
 		nc := c.AddChain(&nftables.Chain{
 			Name: ch.name, Table: t, Type: nftables.ChainTypeFilter,
-			Hooknum: ch.hook, Priority: nftables.ChainPriorityFilter, Policy: &deny,
+			Hooknum: ch.hook, Priority: ch.priority(), Policy: &policy,
 		})
 		for _, r := range ch.rules {
 			c.AddRule(&nftables.Rule{Table: t, Chain: nc, Exprs: r})
@@ -135,6 +173,20 @@ func transport(offset uint32, data []byte) []expr.Any {
 
 func port(offset uint32, p uint16) []expr.Any {
 	return transport(offset, binaryutil.BigEndian.PutUint16(p))
+}
+
+// between matches ports of a range.
+func between(offset uint32, r portRange) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: binaryutil.BigEndian.PutUint16(r.low)},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: binaryutil.BigEndian.PutUint16(r.high)},
+	}
+}
+
+// limited matches as many packets as may come from ports of a program's choice.
+func limited() []expr.Any {
+	return []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: otherRate, Unit: expr.LimitTimeSecond, Burst: otherBurst}}
 }
 
 // options matches IPv4 packets whose header is longer than five words: an option

@@ -37,6 +37,9 @@ var (
 	farAddr6    = netip.MustParseAddr("fd5a::2")
 )
 
+// What the cell's kernel chooses, as the executor has the engine set it.
+const ownLow, ownHigh = 32768, 36863
+
 const (
 	keeperID  = 65532 // the keeper's user after it gave up root
 	sandboxID = 10001
@@ -159,6 +162,10 @@ func newWorld(t *testing.T) world {
 		return up("far0")
 	})
 	inside(t, w.cell, func() error {
+		own := fmt.Sprint(ownLow, " ", ownHigh)
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte(own), 0); err != nil {
+			return err
+		}
 		if err := addAddress("eth0", netip.PrefixFrom(sandboxAddr, 28)); err != nil {
 			return err
 		}

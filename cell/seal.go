@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"reflect"
 
 	"github.com/google/nftables"
@@ -23,11 +24,15 @@ func Seal(gate netip.Addr) error {
 	if err := checkDevices(); err != nil {
 		return err
 	}
+	own, err := ownPorts()
+	if err != nil {
+		return err
+	}
 	c, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open the packet filter: %w", err)
 	}
-	want := filter(gate)
+	want := filter(gate, own)
 	if err := install(c, want); err != nil {
 		return err
 	}
@@ -57,6 +62,24 @@ func checkDevices() error {
 	return nil
 }
 
+// ownPorts are those that the kernel chooses for the namespace's connections. Whoever
+// makes the namespace has to have made them few.
+func ownPorts() (r portRange, err error) {
+	const name = "/proc/sys/net/ipv4/ip_local_port_range"
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return r, fmt.Errorf("read the ports of the namespace: %w", err)
+	}
+	if _, err := fmt.Sscan(string(text), &r.low, &r.high); err != nil {
+		return r, fmt.Errorf("read the ports of the namespace: %s has %q: %w", name, text, err)
+	}
+	if n := int(r.high) - int(r.low) + 1; n < 1 || n > maxPorts {
+		return r, fmt.Errorf("the namespace uses %d ports, from %d to %d, a cell may have %d: set net.ipv4.ip_local_port_range",
+			n, r.low, r.high, maxPorts)
+	}
+	return r, nil
+}
+
 // verifyFilter compares the namespace's rules with the wanted ones.
 func verifyFilter(c *nftables.Conn, want []chain) error {
 	t := &nftables.Table{Family: nftables.TableFamilyINet, Name: tableName}
@@ -66,7 +89,7 @@ func verifyFilter(c *nftables.Conn, want []chain) error {
 			return fmt.Errorf("read back the chain %s: %w", w.name, err)
 		}
 		if got.Hooknum == nil || *got.Hooknum != *w.hook || got.Type != nftables.ChainTypeFilter ||
-			got.Policy == nil || *got.Policy != nftables.ChainPolicyDrop {
+			got.Priority == nil || *got.Priority != *w.priority() || got.Policy == nil || *got.Policy != w.policy() {
 			return fmt.Errorf("the chain %s is not what was installed", w.name)
 		}
 		rules, err := c.GetRules(t, got)

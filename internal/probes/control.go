@@ -128,4 +128,7 @@ var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X25",
 		Tried: "stop reacting while the workspace is filled",
 		Must:  "the run ends when it is told to, or its time is up"},
+	{ID: "X30",
+		Tried: "fill what the host's kernel has one of for all runs: the table of connections, the memory of TCP",
+		Must:  "the sandbox comes to a bound of its own first"},
 }}

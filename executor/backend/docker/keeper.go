@@ -78,6 +78,9 @@ func (e *Engine) keeper(name string, c *cell, image string, env []string) (
 		"net.ipv4.ping_group_range":          "1 0", // nobody
 		"net.ipv6.conf.all.disable_ipv6":     "1",
 		"net.ipv6.conf.default.disable_ipv6": "1",
+		// The keeper's filter refuses a wider range: the host's table of connections has
+		// an entry for each port.
+		"net.ipv4.ip_local_port_range": "32768 36863",
 		// The ports of one run's last connections are the next one's at once.
 		"net.ipv4.tcp_tw_reuse": "1",
 	}
