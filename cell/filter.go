@@ -46,6 +46,11 @@ const (
 	otherRate, otherBurst = 20, 256
 )
 
+// maxLocal is how many TCP connections a cell may have to itself at a time. The kernel
+// buffers some 70 KB for each, out of what the host has for all, whatever limit of
+// memory the sandbox has come to.
+const maxLocal = 4096
+
 // A portRange is that of the ports that the kernel chooses (ip_local_port_range).
 type portRange struct{ low, high uint16 }
 
@@ -82,10 +87,11 @@ func filter(gate netip.Addr, own portRange) []chain {
 	output := [][]expr.Any{
 		rule(options(), reject(rejectICMPX, icmpxAdministrativelyRefused)),
 		rule(addr(ipDestination, resolver), reject(rejectICMPX, icmpxAdministrativelyRefused)),
-		rule(meta(expr.MetaKeyOIF, binaryutil.NativeEndian.PutUint32(loopbackIndex)), accept()),
+		rule(local(expr.MetaKeyOIF), protocol(unix.IPPROTO_TCP), opening(), over(maxLocal), reject(rejectReset, 0)),
+		rule(local(expr.MetaKeyOIF), accept()),
 	}
 	input := [][]expr.Any{
-		rule(meta(expr.MetaKeyIIF, binaryutil.NativeEndian.PutUint32(loopbackIndex)), accept()),
+		rule(local(expr.MetaKeyIIF), accept()),
 		// an answer is never the opening of a connection
 		rule(fromGate, protocol(unix.IPPROTO_TCP), opening(), drop()),
 		rule(fromGate, protocol(unix.IPPROTO_ICMP), transport(icmpType, []byte{icmpUnreachable}), accept()),
@@ -103,15 +109,17 @@ func filter(gate netip.Addr, own portRange) []chain {
 		rule(protocol(unix.IPPROTO_TCP), reject(rejectReset, 0)),
 		rule(reject(rejectICMPX, icmpxAdministrativelyRefused)),
 	)
-	// No rule here asks what belongs to a connection, so the namespace's own table,
-	// which the sandbox could fill over its loopback device, is left empty.
-	untracked := [][]expr.Any{{&expr.Notrack{}}}
+	// Only connections of the namespace to itself are counted: the rest of its own table,
+	// which the sandbox could fill, is left empty.
+	untracked := func(device expr.MetaKey) [][]expr.Any {
+		return [][]expr.Any{rule(local(device), protocol(unix.IPPROTO_TCP), accept()), {&expr.Notrack{}}}
+	}
 	return []chain{
 		{"output", nftables.ChainHookOutput, output, false},
 		{"input", nftables.ChainHookInput, input, false},
 		{"forward", nftables.ChainHookForward, nil, false},
-		{"outgoing", nftables.ChainHookOutput, untracked, true},
-		{"incoming", nftables.ChainHookPrerouting, untracked, true},
+		{"outgoing", nftables.ChainHookOutput, untracked(expr.MetaKeyOIF), true},
+		{"incoming", nftables.ChainHookPrerouting, untracked(expr.MetaKeyIIF), true},
 	}
 }
 
@@ -182,6 +190,16 @@ func between(offset uint32, r portRange) []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: binaryutil.BigEndian.PutUint16(r.low)},
 		&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: binaryutil.BigEndian.PutUint16(r.high)},
 	}
+}
+
+// local matches what goes over the loopback device.
+func local(device expr.MetaKey) []expr.Any {
+	return meta(device, binaryutil.NativeEndian.PutUint32(loopbackIndex))
+}
+
+// over matches what would be a connection more than n.
+func over(n uint32) []expr.Any {
+	return []expr.Any{&expr.Connlimit{Count: n, Flags: expr.NFT_CONNLIMIT_F_INV}}
 }
 
 // limited matches as many packets as may come from ports of a program's choice.

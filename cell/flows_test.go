@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+var gateDNS = netip.AddrPortFrom(gateAddr, 53)
+
 // track has a namespace keep a table of connections, as any rule about them does.
 func track(t *testing.T, ns netns.NsHandle) {
 	t.Helper()
@@ -51,11 +53,17 @@ func tracked(t *testing.T, ns netns.NsHandle) (n int) {
 }
 
 // fromEach sends a datagram from each port of a range and says how many the kernel
-// took.
+// took. Now and then it asks the gate and waits for the answer, so that none is lost in
+// a queue.
 func fromEach(t *testing.T, ns netns.NsHandle, low, high int, to netip.AddrPort) (taken int) {
 	t.Helper()
 	inside(t, ns, func() error {
 		for p := low; p <= high; p++ {
+			if (p-low)%100 == 0 {
+				if err := ask(gateDNS); err != nil {
+					return err
+				}
+			}
 			c, err := net.DialUDP("udp4", &net.UDPAddr{Port: p}, net.UDPAddrFromAddrPort(to))
 			if err != nil {
 				return err
@@ -81,7 +89,7 @@ func fromEach(t *testing.T, ns netns.NsHandle, low, high int, to netip.AddrPort)
 // they have all of them
 func TestFewFlows(t *testing.T) {
 	const low, high = 1024, 9023 // none that the kernel would choose
-	dns, own := netip.AddrPortFrom(gateAddr, 53), netip.MustParseAddrPort("127.0.0.1:5000")
+	dns, own := gateDNS, netip.MustParseAddrPort("127.0.0.1:5000")
 	newCell := func() world {
 		w := newWorld(t)
 		track(t, w.far)
@@ -106,8 +114,8 @@ func TestFewFlows(t *testing.T) {
 		t.Errorf("%d datagrams passed from ports of the sandbox's choice, want %d to %d", taken, otherBurst, others)
 	}
 	fromEach(t, w.cell, low, high, own)
-	if n := tracked(t, w.far); n > taken {
-		t.Errorf("%d connections are known of %d datagrams", n, taken)
+	if n, asked := tracked(t, w.far), 2*(high-low+100)/100; n > taken+asked {
+		t.Errorf("%d connections are known of %d datagrams and %d queries", n, taken, asked)
 	}
 	if n := tracked(t, w.cell); n != 0 {
 		t.Errorf("%d connections are known in the cell itself", n)
@@ -115,7 +123,7 @@ func TestFewFlows(t *testing.T) {
 	inside(t, w.cell, func() error { return connectFrom(low, dns, unix.ECONNREFUSED) })
 	inside(t, w.cell, func() error { return connectFrom(ownLow, dns, nil) })
 	manyQueries(t, w, dns)
-	if n, most := tracked(t, w.far), taken+ownHigh-ownLow+2; n > most {
+	if n, most := tracked(t, w.far), taken+ownHigh-ownLow+2; n > most { // and one by TCP
 		t.Errorf("%d connections are known of a cell, want at most %d", n, most)
 	}
 }
@@ -138,19 +146,89 @@ func connectFrom(port int, to netip.AddrPort, want error) error {
 func manyQueries(t *testing.T, w world, to netip.AddrPort) {
 	t.Helper()
 	inside(t, w.cell, func() error {
-		buf := make([]byte, 16)
 		for i := range 2 * maxPorts {
-			c, err := net.Dial("udp4", to.String())
+			if err := ask(to); err != nil {
+				return fmt.Errorf("query %d: %w", i+1, err)
+			}
+		}
+		return nil
+	})
+}
+
+// ask sends a datagram from a port that the kernel chooses and waits for the answer.
+func ask(to netip.AddrPort) error {
+	c, err := net.Dial("udp4", to.String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Write([]byte("q")); err != nil {
+		return err
+	}
+	_, err = c.Read(make([]byte, 16))
+	return err
+}
+
+// TestFewLocalConnections has a cell connect to itself as often as it can.
+//
+// probe: X30
+// oracle: the kernel's refusal; as many as are allowed succeed, and others once those
+// are closed
+func TestFewLocalConnections(t *testing.T) {
+	w := newWorld(t)
+	inside(t, w.cell, func() error {
+		if err := Seal(gateAddr); err != nil {
+			return err
+		}
+		var files unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil || files.Cur < 4*maxLocal {
+			return fmt.Errorf("this test needs %d open files, there may be %d: %v", 4*maxLocal, files.Cur, err)
+		}
+		// Two listeners, since one cannot have more connections than there are ports.
+		var ends []net.Conn
+		open := func(l net.Listener) error {
+			c, err := net.DialTimeout("tcp4", l.Addr().String(), 5*time.Second)
 			if err != nil {
 				return err
 			}
-			c.SetDeadline(time.Now().Add(5 * time.Second))
-			if _, err = c.Write([]byte("q")); err == nil {
-				_, err = c.Read(buf)
+			ends = append(ends, c)
+			if c, err = l.Accept(); err == nil {
+				ends = append(ends, c)
 			}
-			c.Close()
+			return err
+		}
+		defer func() {
+			for _, c := range ends {
+				c.Close()
+			}
+		}()
+		var listeners [2]net.Listener
+		for i := range listeners {
+			l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", 5000+i))
 			if err != nil {
-				return fmt.Errorf("query %d: %w", i+1, err)
+				return err
+			}
+			defer l.Close()
+			listeners[i] = l
+		}
+		for i := range maxLocal {
+			if err := open(listeners[i%2]); err != nil {
+				return fmt.Errorf("connection %d: %w", i+1, err)
+			}
+		}
+		for i := range 100 {
+			if err := open(listeners[i%2]); !errors.Is(err, unix.ECONNREFUSED) {
+				return fmt.Errorf("connection %d: %v, want a refusal", maxLocal+i+1, err)
+			}
+		}
+		for _, c := range ends[:400] {
+			c.Close()
+		}
+		ends = ends[400:]
+		for i := range 100 {
+			if err := open(listeners[i%2]); err != nil {
+				return fmt.Errorf("once others are closed: %w", err)
 			}
 		}
 		return nil

@@ -93,24 +93,33 @@ func (p *proof) check(ctx context.Context) (api.BoundaryReport, error) {
 }
 
 func (p *proof) note(report api.BoundaryReport, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.err = err
+	outcome := boundaryBroken
 	switch {
 	case err != nil:
-		p.count(boundaryUnknown)
-		p.log.Warn("the boundary could not be checked", "error", err)
+		outcome = boundaryUnknown
 	case report.Passed:
-		p.count(boundaryHeld)
+		outcome = boundaryHeld
+	}
+	p.count(outcome)
+	p.mu.Lock()
+	p.err = err
+	if err == nil {
 		p.report = &report
-		p.log.Info("the boundary is proven", "engine", report.Engine, "probes", len(report.Findings))
-	default:
-		p.count(boundaryBroken)
-		p.report = &report
-		p.log.Error("the boundary does not hold; no run will start", "engine", report.Engine, "probes", report.Failed())
 	}
 	close(p.changed)
 	p.changed = make(chan struct{})
+	p.mu.Unlock()
+	switch outcome {
+	case boundaryUnknown:
+		p.log.Warn("the boundary could not be checked", "error", err)
+	case boundaryHeld:
+		p.log.Info("the boundary is proven", "engine", report.Engine, "probes", len(report.Findings))
+	default:
+		p.log.Error("the boundary does not hold; no run will start", "engine", report.Engine, "probes", report.Failed())
+	}
+	for _, w := range report.Warnings {
+		p.log.Warn("about the host", "text", w)
+	}
 }
 
 // state returns the last report, or nil, what announces the next, and the error

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sallyport/entrypoint/probe"
 	"sallyport/executor"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
@@ -38,6 +39,9 @@ const (
 	artifactFiles  = 1000
 	openTimeout    = 30 * time.Second
 	closeTimeout   = 10 * time.Second
+	// cellConnections are what a cell may add to the host's table of connections: the
+	// keeper's filter lets pass a little less.
+	cellConnections = 20_000
 )
 
 // serve runs the executor on the Docker engine until ctx ends.
@@ -155,6 +159,7 @@ func configure(
 			GID:        s.AgentUID,
 			Workspaces: filepath.Join(s.State, "workspaces"),
 			Background: background,
+			Need:       s.need(engine, service.Tiers),
 			Log:        log,
 		},
 		Engine: engine.Ping,
@@ -201,6 +206,15 @@ func warnOfRoots(roots []string, log *slog.Logger) {
 // flags where set-id bits have their effect.
 func setIDCounts(mode os.FileMode, flags int64) bool {
 	return mode&0o001 != 0 && flags&unix.ST_NOSUID == 0
+}
+
+// need is what all runs together may take of what the host has one of.
+func (s settings) need(engine *docker.Engine, tiers []plan.Tier) probe.Tables {
+	need := probe.Tables{Connections: int64(s.MaxRuns) * cellConnections}
+	for _, t := range tiers {
+		need.TCPBytes = max(need.TCPBytes, int64(s.MaxRuns)*engine.TCPMemory(t.Limits))
+	}
+	return need
 }
 
 func engineName(ctx context.Context, engine *docker.Engine) (string, error) {

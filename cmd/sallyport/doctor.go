@@ -93,6 +93,9 @@ func (a *app) examineBoundary(ctx context.Context, c *client.Client, e *examinat
 	for _, f := range report.Findings {
 		e.finding(f.Passed, f.Name, f.Detail)
 	}
+	for _, w := range report.Warnings {
+		fmt.Fprintf(a.stdout, "warn  %-24s  %s\n", "host", oneLine(w, 400))
+	}
 	e.finding(report.Passed, "boundary", fmt.Sprintf("%d probes on %s", len(report.Findings), report.Engine))
 	return e.end()
 }

@@ -280,7 +280,7 @@ func (g *playedGate) Health(context.Context) (control.Health, error) {
 type boundary string
 
 func (b boundary) Check(context.Context) (api.BoundaryReport, error) {
-	r := api.BoundaryReport{Passed: b == "", Engine: "Process 1.0", CheckedAt: time.Now()}
+	r := api.BoundaryReport{Passed: b == "", Engine: "Process 1.0", CheckedAt: time.Now(), Warnings: []string{"the table is small"}}
 	r.Findings = []api.BoundaryFinding{{Name: "direct-address", Passed: true, Detail: "no route to host"}}
 	if b != "" {
 		r.Findings = append(r.Findings, api.BoundaryFinding{Name: string(b), Detail: "a listener of the host was reached"})

@@ -8,6 +8,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -37,7 +40,7 @@ func Canary(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	}
 	defer c.close()
 	defer cancel(nil) // before close, which waits for connections
-	if err := c.say(CanaryLine{Hello: &CanaryHello{Port: port, Addresses: ownAddresses()}}); err != nil {
+	if err := c.say(CanaryLine{Hello: &CanaryHello{Port: port, Addresses: ownAddresses(), Tables: tables()}}); err != nil {
 		return err
 	}
 	for _, p := range c.packets {
@@ -242,4 +245,19 @@ func zone(a netip.Addr, d net.Interface) string {
 		return d.Name
 	}
 	return ""
+}
+
+// tables reads what the kernel tells of its tables.
+func tables() Tables {
+	number := func(name string, field int) (n int64) {
+		text, err := os.ReadFile(name)
+		if fields := strings.Fields(string(text)); err == nil && len(fields) > field {
+			n, _ = strconv.ParseInt(fields[field], 10, 64) // 0 is unknown
+		}
+		return n
+	}
+	return Tables{
+		TCPBytes:    number("/proc/sys/net/ipv4/tcp_mem", 1) * int64(os.Getpagesize()),
+		Connections: number("/proc/sys/net/netfilter/nf_conntrack_max", 0),
+	}
 }

@@ -143,6 +143,17 @@ type CanaryHello struct {
 	Port int `json:"port"`
 	// Addresses are those of all devices but the loopback's.
 	Addresses []netip.Addr `json:"addresses"`
+	Tables    Tables       `json:"tables"`
+}
+
+// Tables are what the host's kernel has one of for all containers; 0 for what it does
+// not tell, which in another network namespace than the host's is all.
+type Tables struct {
+	// TCPBytes are those of the buffers of TCP connections from which on the kernel
+	// presses all of them: the second number of tcp_mem (tcp(7)).
+	TCPBytes int64 `json:"tcpBytes"`
+	// Connections are as many as it can track (nf_conntrack_max).
+	Connections int64 `json:"connections"`
 }
 
 // A CanaryHit is one thing that reached a canary.

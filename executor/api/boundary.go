@@ -10,6 +10,9 @@ type BoundaryReport struct {
 	Engine    string            `json:"engine"` // name and version of what isolates
 	CheckedAt time.Time         `json:"checkedAt"`
 	Findings  []BoundaryFinding `json:"findings"`
+	// Warnings say what of the host's kernel is too small for all runs together: no
+	// way out, but one in which a run can be felt by others.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // A BoundaryFinding is the outcome of one probe.

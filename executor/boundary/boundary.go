@@ -27,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	"sallyport/entrypoint/probe"
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
 	"sallyport/gate/control"
@@ -63,6 +64,8 @@ type Checker struct {
 	// Workspaces is a directory, the same on the engine's host, for the empty
 	// workspaces of the check.
 	Workspaces string
+	// Need is what all runs together may take of the host's tables.
+	Need probe.Tables
 	// Background counts what goes on after a check has returned: its scene is taken
 	// apart while the first runs start.
 	Background *sync.WaitGroup
@@ -93,6 +96,7 @@ func (c *Checker) Check(ctx context.Context) (_ api.BoundaryReport, err error) {
 		return api.BoundaryReport{}, err
 	}
 	report := api.BoundaryReport{Passed: true, Engine: engine, CheckedAt: began.UTC(), Findings: findings}
+	report.Warnings = tooSmall(saw.host, c.Need)
 	for _, f := range findings {
 		report.Passed = report.Passed && f.Passed
 	}

@@ -19,6 +19,22 @@ type observation struct {
 	hostHits, cellHits             []probe.CanaryHit
 	hereReceipt, thereReceipt      firewall.Receipt
 	herePrefix                     netip.Prefix
+	host                           probe.Tables
+}
+
+// tooSmall says which of the host's tables do not suffice for what may be taken of
+// them. What is not known suffices.
+func tooSmall(host, need probe.Tables) []string {
+	var out []string
+	if host.TCPBytes > 0 && host.TCPBytes < need.TCPBytes {
+		out = append(out, fmt.Sprintf("the host's kernel slows all TCP connections down once their buffers take %d MiB, and the runs may "+
+			"fill %d MiB: raise net.ipv4.tcp_mem on it, or lower SALLYPORT_MAX_RUNS or SALLYPORT_MEMORY", host.TCPBytes>>20, need.TCPBytes>>20))
+	}
+	if host.Connections > 0 && host.Connections < need.Connections {
+		out = append(out, fmt.Sprintf("the host's kernel can track %d connections, and the runs may fill %d entries: "+
+			"raise net.netfilter.nf_conntrack_max on it, or lower SALLYPORT_MAX_RUNS", host.Connections, need.Connections))
+	}
+	return out
 }
 
 // noSuchName wants the gate's answer that a name does not exist (NXDOMAIN).

@@ -437,3 +437,21 @@ func TestProberIsBounded(t *testing.T) {
 type zeroes struct{}
 
 func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestTooSmall(t *testing.T) {
+	host := probe.Tables{TCPBytes: 1 << 30, Connections: 65536}
+	for _, test := range []struct {
+		host, need probe.Tables
+		want       []string
+	}{
+		{host, host, nil},
+		{host, probe.Tables{TCPBytes: 1<<30 + 1, Connections: 1}, []string{"net.ipv4.tcp_mem"}},
+		{host, probe.Tables{Connections: 65537}, []string{"net.netfilter.nf_conntrack_max"}},
+		{probe.Tables{}, probe.Tables{TCPBytes: 1 << 40, Connections: 1 << 40}, nil}, // not known
+	} {
+		got := tooSmall(test.host, test.need)
+		if len(got) != len(test.want) || len(got) > 0 && !strings.Contains(got[0], test.want[0]) {
+			t.Errorf("%+v of %+v: %q, want %q", test.need, test.host, got, test.want)
+		}
+	}
+}

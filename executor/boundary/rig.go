@@ -164,7 +164,7 @@ func (r *rig) keep(s backend.Sandbox) {
 // observe has the controls and the attempts made and collects what both sides say.
 func (r *rig) observe(ctx context.Context) (*observation, error) {
 	p := r.plan()
-	saw := &observation{plan: p, herePrefix: r.here.cell.Prefix, self: r.self}
+	saw := &observation{plan: p, herePrefix: r.here.cell.Prefix, self: r.self, host: r.onHost.hello.Tables}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		saw.fromHost, err = r.onHost.probe(groupCtx, p.onHost)

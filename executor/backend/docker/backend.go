@@ -46,8 +46,14 @@ func (b *Backend) Start(ctx context.Context, spec backend.Spec) (backend.Sandbox
 		return nil, err
 	}
 	config, host := b.container(spec, img, files)
-	name := b.engine.stack + "-sandbox-" + spec.Run
-	return b.engine.launch(ctx, name, config, host)
+	s, err := b.engine.launch(ctx, b.engine.stack+"-sandbox-"+spec.Run, config, host)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.engine.limitTCP(s.id, spec.Limits); err != nil {
+		return nil, errors.Join(err, s.Remove(ctx))
+	}
+	return s, nil
 }
 
 // check refuses a spec that would start something other than a sandbox: the zero

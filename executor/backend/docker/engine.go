@@ -74,6 +74,8 @@ type Engine struct {
 	stack string
 	state string
 	log   *slog.Logger
+	// limitsTCP says that sandboxes get a limit of memory for TCP alone.
+	limitsTCP bool
 }
 
 // validName is what may become part of an object's name, a label or a path.
@@ -98,7 +100,10 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("docker: ask the engine at %s: %w", api.DaemonHost(), err), api.Close())
 	}
-	return &Engine{api: api, info: info, stack: cfg.Stack, state: cfg.State, log: cfg.Log}, nil
+	return &Engine{
+		api: api, info: info, stack: cfg.Stack, state: cfg.State, log: cfg.Log,
+		limitsTCP: info.CgroupVersion == "1" && mayLimitTCP(),
+	}, nil
 }
 
 // Close closes the connections to the engine.

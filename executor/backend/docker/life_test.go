@@ -4,11 +4,13 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 
+	"sallyport/entrypoint"
 	"sallyport/executor/backend"
 	"sallyport/executor/backend/docker"
 	"sallyport/executor/backend/docker/dockertest"
@@ -81,6 +83,60 @@ func TestProcessBomb(t *testing.T) {
 	if out, _ := run(t, session, "cat", "/etc/hosts"); out == "" {
 		t.Error("the sandbox does not live on")
 	}
+}
+
+// TestTCPMemoryBomb has a program fill the buffers of connections to itself, which
+// come out of what the host's kernel has for all connections of the machine.
+//
+// probe: C8, X30
+// oracle: how much the kernel took of the sandbox; the connections of another one
+func TestTCPMemoryBomb(t *testing.T) {
+	s := dockertest.New(t)
+	s.EchoGate()
+	cells := s.Cells(0)
+	cell := acquire(t, cells)
+	_, other := start(t, s, s.Spec(cell))
+	spec := s.Spec(acquire(t, cells))
+	spec.Limits.NoFile = 1024
+	_, session := start(t, s, spec)
+
+	took, most := buffered(t, session), s.Engine.TCPLimit(spec.Limits)>>20+8 // a segment for each connection
+	if took == 0 || took > most {
+		t.Errorf("the kernel buffered %d MiB for the sandbox, want 1 to %d", took, most)
+	}
+	for range 50 {
+		if out, _ := run(t, other, "dial", "tcp", cell.Gate.String()+":443"); out != "word\n" {
+			t.Fatalf("another sandbox meanwhile: %q", out)
+		}
+	}
+}
+
+// buffered has a sandbox fill its buffers until the test ends, and returns how many
+// MiB they took.
+func buffered(t *testing.T, session *entrypoint.Session) int64 {
+	t.Helper()
+	said := make(chan string, 1)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		// The error is that the session was closed at the end of the test.
+		session.Run(context.Background(), entrypoint.Job{ID: "buffers", Argv: []string{"/tool", "buffers"}, Dir: backend.WorkspaceDir},
+			nil, entrypoint.Handlers{Stdout: func(p []byte) { said <- string(p) }})
+	})
+	t.Cleanup(func() {
+		session.Close()
+		ended.Wait()
+	})
+	select {
+	case out := <-said:
+		n, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+		if err != nil {
+			t.Fatalf("the sandbox said %q", out)
+		}
+		return n
+	case <-time.After(time.Minute):
+		t.Fatal("the sandbox does not come to an end")
+	}
+	return 0
 }
 
 func TestWaitAndRemove(t *testing.T) {

@@ -69,11 +69,11 @@ func (e *Engine) Check(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("docker: ask the engine for its version: %w", err)
 	}
-	return judge(v, e.info), nil
+	return judge(v, e.info, e.limitsTCP), nil
 }
 
 // judge is Check without the asking.
-func judge(v types.Version, info system.Info) Report {
+func judge(v types.Version, info system.Info, limitsTCP bool) Report {
 	r := Report{Engine: v.Version, API: v.APIVersion, Runc: "unknown"}
 	for _, c := range v.Components {
 		if c.Name == componentRunc {
@@ -81,6 +81,10 @@ func judge(v types.Version, info system.Info) Report {
 		}
 	}
 	r.Findings = abilities(v, info)
+	if info.CgroupVersion == "1" && !limitsTCP {
+		r.Findings = append(r.Findings, Finding{ID: "tcp-memory", Verdict: Warn, Text: "the executor cannot write to " + memoryGroups +
+			" of the host: one sandbox can take all memory that the host has for TCP connections; mount it there"})
+	}
 	for _, d := range defects {
 		version := r.Engine
 		if d.component == componentRunc {

@@ -48,7 +48,7 @@ func TestKnownEngines(t *testing.T) {
 			"CVE-2024-29018", "moby#47822", "moby#51614", "CVE-2025-54388", "CVE-2022-36109", "CVE-2021-41091"}, nil},
 		{"29.2.0", "", "1.4.0", nil, []string{"api"}},
 	} {
-		r := judge(engine(test.engine, test.api, test.runc), able())
+		r := judge(engine(test.engine, test.api, test.runc), able(), false)
 		if got := ids(r, Warn); !slices.Equal(got, test.warn) {
 			t.Errorf("%s: warns of %q, want %q", r, got, test.warn)
 		}
@@ -83,7 +83,7 @@ func TestUnableEngines(t *testing.T) {
 	} {
 		info := able()
 		change(&info)
-		r := judge(engine("29.2.0", "1.53", "1.4.0"), info)
+		r := judge(engine("29.2.0", "1.53", "1.4.0"), info, false)
 		if got := ids(r, Refuse); !slices.Equal(got, []string{want}) {
 			t.Errorf("%s: refuses for %q", want, got)
 		}
@@ -93,8 +93,16 @@ func TestUnableEngines(t *testing.T) {
 	}
 	info := able()
 	info.SwapLimit = false
-	if r := judge(engine("29.2.0", "1.53", "1.4.0"), info); !slices.Equal(ids(r, Warn), []string{"swap"}) || r.Err() != nil {
+	if r := judge(engine("29.2.0", "1.53", "1.4.0"), info, false); !slices.Equal(ids(r, Warn), []string{"swap"}) || r.Err() != nil {
 		t.Errorf("swap: %+v", r)
+	}
+	info = able()
+	info.CgroupVersion = "1"
+	if r := judge(engine("29.2.0", "1.53", "1.4.0"), info, false); !slices.Equal(ids(r, Warn), []string{"tcp-memory"}) || r.Err() != nil {
+		t.Errorf("memory of TCP: %+v", r)
+	}
+	if r := judge(engine("29.2.0", "1.53", "1.4.0"), info, true); len(r.Findings) != 0 {
+		t.Errorf("control: %+v", r)
 	}
 }
 

@@ -2,7 +2,7 @@
 // that they ask of one.
 //
 //	tool env | cat FILE... | status | fds | sleep
-//	tool memory | processes | fill DIR
+//	tool memory | processes | fill DIR | buffers
 //	tool serve | dial NETWORK ADDRESS | calls
 package main
 
@@ -56,6 +56,8 @@ func run(args []string) error {
 		return processes()
 	case "fill":
 		return fill(args[1])
+	case "buffers":
+		return buffers()
 	case "serve":
 		return serve()
 	case "dial":
@@ -130,6 +132,39 @@ func serve() error {
 		}
 		packets.WriteTo(b[:n], from)
 	}
+}
+
+// buffers fills the buffers of 64 connections to itself with up to 256 MiB, prints how
+// many MiB they took, and keeps them.
+func buffers() error {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	var ends []net.Conn
+	piece, total := make([]byte, 64<<10), 0
+	for total < 256<<20 && len(ends) < 2*64 {
+		c, err := net.Dial("tcp4", l.Addr().String())
+		if err != nil {
+			return err
+		}
+		other, err := l.Accept() // never reads
+		if err != nil {
+			return err
+		}
+		ends = append(ends, c, other)
+		for { // until it takes nothing for a moment
+			c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+			n, err := c.Write(piece)
+			if total += n; err != nil {
+				break
+			}
+		}
+	}
+	fmt.Println(total >> 20)
+	time.Sleep(time.Hour)
+	return nil
 }
 
 // dial says a word to an address and prints what comes back, or the error.
