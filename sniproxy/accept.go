@@ -44,6 +44,7 @@ func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
 	defer cancel()
 	door := &door{v: v, fd: fd}
 	door.timer.owner = door
+	v.patrol.v, v.patrol.timer.owner = v, &v.patrol
 	failed := make(chan error, 1)
 	v.loop.post(func() {
 		if err := v.loop.register(fd, unix.EPOLLIN, door); err != nil {
@@ -79,7 +80,8 @@ func listening(ln net.Listener) (fd int, err error) {
 		return -1, err
 	}
 	if e := raw.Control(func(own uintptr) {
-		if err = setKeepAlive(int(own)); err == nil { // of both, which are one socket
+		// What it accepts has the same options.
+		if err = errors.Join(setNoDelay(int(own)), setKeepAlive(int(own))); err == nil {
 			fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0)
 		}
 	}); e != nil {
@@ -134,6 +136,7 @@ func (d *door) panicked(err error) { d.v.warn("accepting panicked", err) }
 // close accepts no more connections, and cuts those that there are.
 func (d *door) close() {
 	d.v.loop.unset(&d.timer)
+	d.v.loop.unset(&d.v.patrol.timer)
 	d.v.loop.forget(d.fd)
 	closeNow(d.fd)
 	for t := d.v.tunnels.first; t != nil; {

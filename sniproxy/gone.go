@@ -99,3 +99,36 @@ func (t *tunnel) waited() {
 	}
 	t.relay()
 }
+
+// A patrol sets keep-alive on the upstreams of a service's tunnels, once they stand
+// for up to an interval of it. Most are over by then, without the four calls.
+type patrol struct {
+	v     *service
+	timer timer
+}
+
+// expect has it come for a tunnel that begins.
+func (p *patrol) expect() {
+	if p.timer.index == 0 {
+		p.v.loop.set(&p.timer, p.v.loop.now.Add(keepAlive.Interval))
+	}
+}
+
+func (p *patrol) expired() {
+	for t := p.v.tunnels.first; t != nil; {
+		next := t.next
+		if t.stage == stageRelay && !t.watched {
+			t.watch()
+		}
+		t = next
+	}
+}
+
+// watch cuts a tunnel that nothing would end.
+func (t *tunnel) watch() {
+	defer contain(t)
+	t.watched = true
+	if err := setKeepAlive(t.up.fd); err != nil {
+		t.cut()
+	}
+}

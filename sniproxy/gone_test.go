@@ -149,6 +149,40 @@ func TestTunnelTailForgotten(t *testing.T) {
 	}
 }
 
+// Both ends of a tunnel that stands have keep-alive, so that a peer which vanished is
+// found, and send short pieces at once; that it has just begun may be too early for
+// the far side, and the next one's is set as well.
+func TestTunnelKeepAlive(t *testing.T) {
+	noLeak(t)
+	defer func(was net.KeepAliveConfig) { keepAlive = was }(keepAlive)
+	keepAlive.Interval = time.Second
+	c, k := newTunnelCell(t, nil)
+	defer c.end() // before keepAlive is put back
+	want := [...]struct{ level, name, value int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 60},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4},
+	}
+	for range 2 {
+		c.open(k)
+		eventually(t, "keep-alive at both ends", func() bool {
+			_, set := c.standing(func(newest *tunnel) bool {
+				for _, fd := range []int{newest.client.fd, newest.up.fd} {
+					for _, o := range want {
+						if got, err := unix.GetsockoptInt(fd, o.level, o.name); err != nil || got != o.value {
+							return false
+						}
+					}
+				}
+				return true
+			})
+			return set
+		})
+	}
+}
+
 // A change of policy cuts what is still to be read of a tunnel one end of which
 // is gone, too.
 func TestPolicyCutsTail(t *testing.T) {

@@ -1,6 +1,7 @@
 package sniproxy
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -191,7 +192,7 @@ func connectNow(addr netip.AddrPort) (fd int, err error) {
 		return -1, dialError(addr, failed("socket", errno))
 	}
 	fd = int(n)
-	if err = setKeepAlive(fd); err == nil {
+	if err = setNoDelay(fd); err == nil {
 		if errno = connectRaw(fd, addr); errno != unix.EINPROGRESS {
 			err = failed("connect", errno)
 		}
@@ -219,25 +220,23 @@ func dialError(addr netip.AddrPort, err error) error {
 	return &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(addr), Err: err}
 }
 
-// setKeepAlive sets what is set on every connection of a tunnel: short pieces go
-// out at once, and a peer that vanished is found. What a listener accepts has
-// what was set on it.
+// setNoDelay has short pieces go out at once.
+func setNoDelay(fd int) error { return setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) }
+
+// setKeepAlive has the kernel find out when the peer has vanished. The time that it
+// has been silent already counts.
 func setKeepAlive(fd int) error {
-	for _, o := range [...]struct{ level, name, value int }{
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAlive.Idle.Seconds())},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAlive.Interval.Seconds())},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAlive.Count},
-	} {
-		value := int32(o.value)
-		_, _, errno := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(o.level), uintptr(o.name),
-			uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0)
-		if errno != 0 {
-			return failed("setsockopt", errno)
-		}
-	}
-	return nil
+	return errors.Join(setOption(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1),
+		setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAlive.Idle.Seconds())),
+		setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAlive.Interval.Seconds())),
+		setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAlive.Count))
+}
+
+func setOption(fd, level, name, to int) error {
+	value := int32(to)
+	_, _, errno := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name),
+		uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0)
+	return failed("setsockopt", errno)
 }
 
 // descriptor takes the connection out of a net.TCPConn, which is closed.

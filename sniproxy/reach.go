@@ -198,12 +198,16 @@ func (t *tunnel) setReachTimer() {
 // tried is told of events of an attempt that is open. The host may have spoken
 // already, of which there will be no other word.
 func (t *tunnel) tried(a *attempt, events uint32) {
-	err := faultNow(a.fd)
+	var err error
+	connected := events&unix.EPOLLOUT != 0
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		err, connected = faultNow(a.fd), isConnected(a.fd)
+	}
 	switch {
 	case err != nil:
 		t.lose(a, os.NewSyscallError("connect", err))
 		t.tryNext()
-	case isConnected(a.fd):
+	case connected:
 		t.reach.open--
 		t.up.out = true // as it is registered
 		t.up.note(events)

@@ -134,10 +134,11 @@ type service struct {
 	kind firewall.Kind
 	port uint16
 
-	// Of the one for TLS; tunnels and due are its loop's.
+	// Of the one for TLS; tunnels, patrol and due are its loop's.
 	ctx      context.Context
 	loop     *loop
 	tunnels  tunnels
+	patrol   patrol
 	due      tunnelQueue
 	admitted sync.WaitGroup // connections, until they are recorded and gone
 

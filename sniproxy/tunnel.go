@@ -34,6 +34,7 @@ type tunnel struct {
 
 	stage     stage
 	queued    bool // it is to have a turn
+	watched   bool // its upstream has keep-alive
 	overdrawn bool // it was cut by its budget
 	in        *headBuffer
 	scan      helloScanner
@@ -136,6 +137,7 @@ func (t *tunnel) panicked(err error) {
 // begin passes on the hello over a connection that stands, and all else after it.
 func (t *tunnel) begin() {
 	t.stage = stageRelay
+	t.v.patrol.expect()
 	t.v.begin(&t.flow)
 	if t.doomed.Load() {
 		t.cut()
