@@ -103,15 +103,17 @@ const (
 
 // Serve serves the API on ln until ctx ends, then ends the runs under way and
 // shuts the executor down.
-func (e *Executor) Serve(ctx context.Context, ln net.Listener) error {
+func (e *Executor) Serve(ctx context.Context, lns ...net.Listener) error {
 	srv := &http.Server{
 		Handler:           e.Handler(),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
 	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	served := make(chan error, len(lns))
+	for _, ln := range lns {
+		go func() { served <- srv.Serve(ln) }()
+	}
 	var err error
 	select {
 	case err = <-served:

@@ -7,12 +7,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,6 +59,86 @@ func TestToken(t *testing.T) {
 		if resp, _ := h.do(http.MethodGet, path, "", "Authorization", ""); resp.StatusCode != 200 {
 			t.Errorf("GET %s without a token: %s", path, resp.Status)
 		}
+	}
+}
+
+// A token that others can read, or could have written, is none.
+func TestLoadTokenIsPrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte("a-token-of-the-tests\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := executor.LoadToken(path); err != nil || got != "a-token-of-the-tests" {
+		t.Fatalf("control: %q, %v", got, err)
+	}
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o620, 0o602, 0o644} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := executor.LoadToken(path); err == nil || !strings.Contains(err.Error(), "chmod 0600") {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		return // who cannot give a file away cannot be given one so
+	}
+	if err := os.Chown(path, 4711, -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := executor.LoadToken(path); err == nil || !strings.Contains(err.Error(), "4711") {
+		t.Errorf("another user's: %v", err)
+	}
+	if err := os.Chown(filepath.Dir(path), 4711, -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := executor.LoadToken(path); err != nil {
+		t.Errorf("whose the directory is: %v", err)
+	}
+}
+
+// The socket is its owner's alone, and one that was left behind is in nobody's way.
+func TestListenSocket(t *testing.T) {
+	dir := t.TempDir()
+	if os.Geteuid() == 0 {
+		if err := os.Chown(dir, 4711, 4712); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, executor.SocketFile)
+	for range 2 {
+		ln, err := executor.ListenSocket(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln.(*net.UnixListener).SetUnlinkOnClose(false) // as after a kill
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, owner := info.Sys().(*syscall.Stat_t), want.Sys().(*syscall.Stat_t)
+		if info.Mode() != fs.ModeSocket|0o600 || got.Uid != owner.Uid || got.Gid != owner.Gid {
+			t.Errorf("mode %v, owner %d:%d", info.Mode(), got.Uid, got.Gid)
+		}
+		ln.Close()
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, path := range map[string]string{"something else": file, "bytes": filepath.Join(dir, strings.Repeat("x", 200))} {
+		if _, err := executor.ListenSocket(path); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "precious" {
+		t.Errorf("the file: %q, %v", text, err)
 	}
 }
 

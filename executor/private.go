@@ -17,7 +17,7 @@ func (c *Config) keepPrivate() error {
 	}
 	c.Service.Sessions = filepath.Join(state, sessionsDir)
 	c.Service.Private = nil
-	for _, name := range []string{executionsDir, workspacesDir, sessionsDir, cellsDir, tokensDir, gateDir, tokenFile, lockFile} {
+	for _, name := range []string{executionsDir, workspacesDir, sessionsDir, cellsDir, tokensDir, gateDir, tokenFile, lockFile, SocketFile} {
 		c.Service.Private = append(c.Service.Private, filepath.Join(state, name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Secrets)) {

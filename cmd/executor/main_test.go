@@ -40,7 +40,7 @@ func TestSettings(t *testing.T) {
 		t.Errorf("keys %v, search keys %v", s.keys, s.searchKeys)
 	}
 	s, err = parseSettings([]string{"SALLYPORT_EXTRA_CA=/ca", "SALLYPORT_GITHUB_APP_KEY_FILE=/key", "SALLYPORT_GITHUB_TOKEN_FILE=/pat", "SALLYPORT_GITHUB_PROFILES=/profiles"})
-	if err != nil || !maps.Equal(s.secrets(), map[string]string{"SALLYPORT_TOKEN_FILE": "/var/lib/sallyport/token", "SALLYPORT_EXTRA_CA": "/ca",
+	if err != nil || !maps.Equal(s.secrets(), map[string]string{"SALLYPORT_TOKEN_FILE": "/var/lib/sallyport/token", "SALLYPORT_EXTRA_CA": "/ca", "SALLYPORT_API_SOCKET": "/var/lib/sallyport/api.sock",
 		"SALLYPORT_GITHUB_APP_KEY_FILE": "/key", "SALLYPORT_GITHUB_TOKEN_FILE": "/pat", "SALLYPORT_GITHUB_PROFILES": "/profiles"}) {
 		t.Errorf("secrets %v, %v", s.secrets(), err)
 	}

@@ -82,12 +82,17 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	local, err := executor.ListenSocket(s.APISocket) // e has the lock of the state directory
+	if err != nil {
+		return errors.Join(err, e.Shutdown(ctx))
+	}
+	defer local.Close()
 	defer scraped.serve(e.Metrics(), log)()
 	cctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	tending.Go(func() { cells.Run(cctx) }) // it ends with cctx alone
 	tending.Go(func() { checkApp(cctx, config.GitHub, log) })
-	log.Info("executor started", "version", config.Version, "listen", ln.Addr().String(), "stack", s.Stack, "state", s.State)
-	err = e.Serve(ctx, ln)
+	log.Info("executor started", "version", config.Version, "listen", ln.Addr().String(), "socket", s.APISocket, "stack", s.Stack, "state", s.State)
+	err = e.Serve(ctx, ln, local)
 	stop()
 	tending.Wait()
 	endctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/docker/go-units"
 
+	"sallyport/executor"
 	"sallyport/executor/agent"
 	"sallyport/internal/envvars"
 )
@@ -21,6 +22,8 @@ type settings struct {
 	// the engine.
 	State  string `env:"STATE" envDefault:"/var/lib/sallyport"`
 	Listen string `env:"LISTEN" envDefault:"127.0.0.1:7280"`
+	// APISocket is where the API is served to users of this machine, beside Listen.
+	APISocket string `env:"API_SOCKET"`
 	// MetricsListen is where metrics are served; if empty, nowhere.
 	MetricsListen string `env:"EXECUTOR_METRICS_LISTEN"`
 	// Stack names everything of this installation on the engine.
@@ -79,6 +82,9 @@ func parseSettings(environ []string) (settings, error) {
 	if s.TokenFile == "" {
 		s.TokenFile = filepath.Join(s.State, "token")
 	}
+	if s.APISocket == "" {
+		s.APISocket = filepath.Join(s.State, executor.SocketFile)
+	}
 	s.Roots = slices.DeleteFunc(s.Roots, func(r string) bool { return r == "" })
 	s.keys = pick(variables, agent.ProviderKeys())
 	s.searchKeys = pick(variables, agent.SearchKeys())
@@ -88,6 +94,7 @@ func parseSettings(environ []string) (settings, error) {
 // secrets are the files that no run may get at, by the setting that names each.
 func (s settings) secrets() map[string]string {
 	files := map[string]string{
+		"SALLYPORT_API_SOCKET":          s.APISocket,
 		"SALLYPORT_EXTRA_CA":            s.ExtraCA,
 		"SALLYPORT_GITHUB_APP_KEY_FILE": s.GitHub.AppKeyFile,
 		"SALLYPORT_GITHUB_TOKEN_FILE":   s.GitHub.TokenFile,

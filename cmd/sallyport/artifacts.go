@@ -27,8 +27,8 @@ func (a *app) artifactsCommand() *cobra.Command {
 		Use:   "artifacts RUN [NAME...]",
 		Short: "Fetch the files that a run has left",
 		Long: `artifacts fetches the files that a run declared and the executor keeps: those that
-are named, else all of them. They get their names below the directory, which is
-made if need be; nothing is written outside of it, and nothing overwritten unless
+are named, else all of them. They get their names below the directory, ./RUN unless
+another is named, which is made if need be; nothing is written outside of it, and nothing overwritten unless
 --force is given. What was written is printed, one path on a line.`,
 		Example: `  sallyport artifacts 01m7xs3ty1hj73cr72jnejwmy0 --list
   sallyport artifacts 01m7xs3ty1hj73cr72jnejwmy0 REPORT.md out/log.txt -o results`,
@@ -42,10 +42,15 @@ made if need be; nothing is written outside of it, and nothing overwritten unles
 			if list && (len(args) > 1 || cmd.Flags().Changed("output") || f.force) {
 				return usage("--list takes nothing but RUN")
 			}
+			if f.dir == "" {
+				if f.dir = args[0]; !filepath.IsLocal(f.dir) || filepath.Base(f.dir) != f.dir {
+					return usage("%q is no identifier of a run", f.dir)
+				}
+			}
 			return f.run(cmd.Context(), args[0], args[1:], list)
 		},
 	}
-	cmd.Flags().StringVarP(&f.dir, "output", "o", ".", "the directory to write to")
+	cmd.Flags().StringVarP(&f.dir, "output", "o", "", "the directory to write to; ./RUN by default")
 	cmd.Flags().BoolVar(&f.force, "force", false, "overwrite files that are there")
 	cmd.Flags().BoolVarP(&list, "list", "l", false, "list them, with those that were not kept")
 	return cmd

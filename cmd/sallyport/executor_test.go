@@ -39,6 +39,7 @@ const testToken = "token-of-the-tests-0123456789"
 type testExecutor struct {
 	url   string
 	flaky string // the same, over connections that break
+	state string // a state directory with the socket of the same
 }
 
 // startExecutor starts an executor. breach names a probe that gets out of its cells.
@@ -79,6 +80,13 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 	if err != nil {
 		t.Fatal(err)
 	}
+	state := t.TempDir()
+	ln, err := executor.ListenSocket(filepath.Join(state, executor.SocketFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := &httptest.Server{Listener: ln, Config: &http.Server{Handler: e.Handler()}}
+	local.Start()
 	srv := httptest.NewServer(e.Handler())
 	flaky := httptest.NewServer(breaking(e.Handler()))
 	t.Cleanup(func() {
@@ -88,9 +96,10 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 			t.Error(err)
 		}
 		srv.Close()
+		local.Close()
 		flaky.Close()
 	})
-	return testExecutor{url: srv.URL, flaky: flaky.URL}
+	return testExecutor{url: srv.URL, flaky: flaky.URL, state: state}
 }
 
 // nobody is an address where nothing listens.

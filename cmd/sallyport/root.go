@@ -132,10 +132,11 @@ usage is wrong or the executor refused the request; 3 the executor cannot be rea
 the command's own.
 
 Environment:
-  SALLYPORT_ADDR        the executor; on this machine's SALLYPORT_PORT, 7280, by default
+  SALLYPORT_ADDR        the executor, as http://HOST:PORT or unix:///PATH; by default its
+                        socket in the state directory, where no other user can listen
   SALLYPORT_TOKEN       its bearer token, or
   SALLYPORT_TOKEN_FILE  the file that holds it, or
-  SALLYPORT_STATE       the executor's state directory, where it keeps the token;
+  SALLYPORT_STATE       the executor's state directory, where socket and token are;
                         by default that of SALLYPORT_STACK, /var/lib/sallyport, and
                         for users other than root ~/.local/state/sallyport
   SALLYPORT_ALLOWLIST   the allowlist that check, explain and learn read,
@@ -152,7 +153,7 @@ func (a *app) root() *cobra.Command {
 		Args:          atMost(0),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.PersistentFlags().StringVar(&a.addr, "addr", "", "address of the executor, such as http://127.0.0.1:7280")
+	root.PersistentFlags().StringVar(&a.addr, "addr", "", "address of the executor, such as http://127.0.0.1:7280 or unix:///PATH")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.artifactsCommand(), a.tokenCommand())
 	return root

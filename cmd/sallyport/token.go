@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -19,9 +20,11 @@ import (
 )
 
 const (
-	defaultAddr  = "http://127.0.0.1:" + defaultPort
-	defaultPort  = "7280"
+	defaultAddr  = "http://127.0.0.1:7280"
 	defaultStack = "sallyport"
+
+	socketScheme = "unix://"
+	socketFile   = "api.sock" // in the executor's state directory
 )
 
 func (a *app) tokenCommand() *cobra.Command {
@@ -77,6 +80,18 @@ func readToken(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if owner := info.Sys().(*syscall.Stat_t).Uid; info.Mode().IsRegular() {
+		switch self := uint32(os.Geteuid()); {
+		case info.Mode().Perm()&0o077 != 0:
+			return nil, fmt.Errorf("%s has the mode %04o, so that others than its owner have access: chmod 0600 it, and change the token unless you trust them", path, info.Mode().Perm())
+		case owner != 0 && owner != self && self != 0:
+			return nil, fmt.Errorf("%s belongs to the user %d, who is neither root nor this user (%d)", path, owner, self)
+		}
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err == nil && len(data) > maxToken {
 		err = fmt.Errorf("%s is longer than a token", path)
@@ -113,8 +128,14 @@ func (a *app) client() (*client.Client, error) {
 // anonymous makes the client of the executor, without the token.
 func (a *app) anonymous() (*client.Client, error) {
 	addr := cmp.Or(a.addr, a.getenv("SALLYPORT_ADDR"))
-	if addr == "" { // as the scripts publish the stack's
-		addr = "http://127.0.0.1:" + cmp.Or(a.getenv("SALLYPORT_PORT"), defaultPort)
+	if addr == "" { // never a port, on which any user of this machine could wait for the token
+		addr = socketScheme + filepath.Join(a.stateDir(), socketFile)
+	}
+	if path, ok := strings.CutPrefix(addr, socketScheme); ok {
+		if !filepath.IsAbs(path) {
+			return nil, usage("%q is not the address of an executor's socket, such as %s/var/lib/sallyport/%s", addr, socketScheme, socketFile)
+		}
+		return &client.Client{Addr: addr}, nil
 	}
 	if !strings.Contains(addr, "://") {
 		addr = "http://" + addr

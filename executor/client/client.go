@@ -23,7 +23,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"sallyport/executor/api"
@@ -39,15 +38,16 @@ const (
 // A Client is safe for concurrent use; its fields must not change after the
 // first call.
 type Client struct {
-	// Addr is the executor's base URL, such as http://127.0.0.1:7280.
+	// Addr is the executor's base URL, such as http://127.0.0.1:7280, or unix:// and the
+	// path of its socket, where nobody but root and this process's user may listen.
 	Addr string
 	// Token is the bearer token. Health and Ready need none.
 	Token string
 	// Patience is how long a broken event stream is tried again without getting
 	// anywhere; if 0, two minutes.
 	Patience time.Duration
-	// Transport carries the requests; if nil, one of our own, which uses no proxy,
-	// since the token is for the executor alone.
+	// Transport carries the requests to an Addr of http or https; if nil, one of our own,
+	// which uses no proxy, since the token is for the executor alone.
 	Transport http.RoundTripper
 }
 
@@ -180,7 +180,8 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 
 // send makes a request and returns the answer, whatever its status.
 func (c *Client) send(ctx context.Context, method, path, accept string, body []byte, header http.Header) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Addr, "/")+path, bytes.NewReader(body))
+	base, transport := c.way()
+	req, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, c.unreachable(err)
 	}
@@ -193,10 +194,6 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body []b
 	}
 	if c.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Token)
-	}
-	transport := c.Transport
-	if transport == nil {
-		transport = direct
 	}
 	resp, err := transport.RoundTrip(req) // follows no redirect: the token goes nowhere else
 	switch {
