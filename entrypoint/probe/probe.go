@@ -170,19 +170,22 @@ type outcome struct {
 	self    *Self
 }
 
-// tries has the function of each kind. The context ends at the probe's deadline.
-var tries = map[Kind]func(context.Context, Probe) outcome{
-	TCP: tryTCP, UDP: tryUDP, TLS: tryTLS, HTTP: tryHTTP, DNS: tryDNS, DNSTCP: tryDNS, ICMP: tryICMP,
-	TCPDontRoute: tryTCPDontRoute, UDPDontRoute: tryUDPDontRoute,
-	UDPBroadcast: tryBroadcast, UDPMulticast: tryMulticast, IPv6: tryIPv6,
-	RawSocket: kernel(rawSocket), PacketSocket: kernel(packetSocket), SocketFamilies: kernelSays(socketFamilies),
-	SocketPairs: kernelSays(socketPairs), SocketTypes: kernelSays(socketTypes), NetAdmin: kernel(netAdmin),
-	NFTables: kernel(nftables), Mount: kernel(mount), Unshare: kernel(unshare), SetUID: kernel(setUID),
-	Mknod: kernel(mknod), Chroot: kernel(chroot), PtracePID1: kernel(ptracePID1),
-	LimitsPID1: kernel(limitsPID1), CoreLimit: kernelSays(coreLimit), Keyctl: kernel(keyctl),
-	BPF: kernel(bpf), Perf: kernel(perf), Userfaultfd: kernel(userfaultfd), IOUring: kernel(ioUring),
-	OpenByHandle: kernel(openByHandle),
-	Facts:        func(context.Context, Probe) outcome { return outcome{self: readSelf()} },
+// tries has the function of each kind. The context ends at the probe's deadline. It is no
+// variable, which a program that knows the kinds alone would link with all it leads to.
+func tries() map[Kind]func(context.Context, Probe) outcome {
+	return map[Kind]func(context.Context, Probe) outcome{
+		TCP: tryTCP, UDP: tryUDP, TLS: tryTLS, HTTP: tryHTTP, DNS: tryDNS, DNSTCP: tryDNS, ICMP: tryICMP,
+		TCPDontRoute: tryTCPDontRoute, UDPDontRoute: tryUDPDontRoute,
+		UDPBroadcast: tryBroadcast, UDPMulticast: tryMulticast, IPv6: tryIPv6,
+		RawSocket: kernel(rawSocket), PacketSocket: kernel(packetSocket), SocketFamilies: kernelSays(socketFamilies),
+		SocketPairs: kernelSays(socketPairs), SocketTypes: kernelSays(socketTypes), NetAdmin: kernel(netAdmin),
+		NFTables: kernel(nftables), Mount: kernel(mount), Unshare: kernel(unshare), SetUID: kernel(setUID),
+		Mknod: kernel(mknod), Chroot: kernel(chroot), PtracePID1: kernel(ptracePID1),
+		LimitsPID1: kernel(limitsPID1), CoreLimit: kernelSays(coreLimit), Keyctl: kernel(keyctl),
+		BPF: kernel(bpf), Perf: kernel(perf), Userfaultfd: kernel(userfaultfd), IOUring: kernel(ioUring),
+		OpenByHandle: kernel(openByHandle),
+		Facts:        func(context.Context, Probe) outcome { return outcome{self: readSelf()} },
+	}
 }
 
 // Run reads a Request from stdin, tries all of it, some at a time, and writes each
@@ -229,9 +232,9 @@ func parse(d *json.Decoder) (Request, error) {
 	if n := len(request.Probes); n == 0 || n > MaxProbes {
 		return Request{}, fmt.Errorf("%d probes, not 1 to %d", n, MaxProbes)
 	}
-	ids := make(map[string]bool)
+	ids, known := make(map[string]bool), tries()
 	for _, p := range request.Probes {
-		if tries[p.Kind] == nil {
+		if known[p.Kind] == nil {
 			return Request{}, fmt.Errorf("probe %q has the unknown kind %q", p.ID, p.Kind)
 		}
 		if p.ID == "" || ids[p.ID] {
@@ -252,7 +255,7 @@ func Try(ctx context.Context, p Probe) Result {
 	defer cancel()
 	begin := time.Now()
 	o := outcome{detail: fmt.Sprintf("unknown kind %q", p.Kind)}
-	if try := tries[p.Kind]; try != nil {
+	if try := tries()[p.Kind]; try != nil {
 		o = try(ctx, p)
 	}
 	return Result{
