@@ -536,6 +536,28 @@ func TestSupportedIsProven(t *testing.T) {
 	}
 }
 
+// TestOfferedPolicies has an operator who lets requests name one policy of two.
+func TestOfferedPolicies(t *testing.T) {
+	t.Parallel()
+	h := start(t, func(c *executor.Config) { c.Service.Policies = []string{"open", "gone"} })
+	if c := get[api.Capabilities](h, "/v1/capabilities"); !slices.Equal(c.Policies, []string{"open"}) {
+		t.Errorf("capabilities name the policies %q", c.Policies)
+	}
+	for _, egress := range []string{`"egress":"strict"`, `"egress":"gone"`, `"timeoutMs":5000`} {
+		resp, data := h.do(http.MethodPost, "/v1/executions", command("true", egress))
+		p := decode[api.Problem](t, resp, data, http.StatusUnprocessableEntity)
+		if p.Code != api.CodePolicyDenied || p.Details["field"] != "config.egress" || fmt.Sprint(p.Details["known"]) != "[open]" {
+			t.Errorf("%s: %+v", egress, p)
+		}
+	}
+	if len(h.gate.granted) != 0 {
+		t.Error("a cell was leased for a policy that is not offered")
+	}
+	if res := h.post(command("true", `"egress":"open"`)); !res.Success {
+		t.Errorf("control: %v", res.Error)
+	}
+}
+
 // TestReadiness takes away, one after another, what a run needs beside engine and
 // boundary.
 func TestReadiness(t *testing.T) {

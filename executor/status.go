@@ -135,7 +135,7 @@ func (e *Executor) getCapabilities(w http.ResponseWriter, _ *http.Request) {
 		Agents:             s.AgentNames(),
 		Backends:           []string{s.Backend},
 		Images:             s.Images,
-		Policies:           health.Policies,
+		Policies:           s.Offered(health.Policies),
 		PolicyDigest:       health.Digest,
 		WebSearchProviders: s.SearchProviders(),
 		Limits:             e.limits(),

@@ -105,17 +105,25 @@ var (
 // in its IPv6-mapped form is refused: a caller that gets such forms from its
 // resolver for plain IPv4 answers unmaps them first.
 func JudgeAddr(a netip.Addr) (ok bool, detail string) {
-	return judge(a, nil)
+	return judge(a, nil, nil)
+}
+
+// JudgeAddr is JudgeAddr with what Refuse has added.
+func (ps *Policies) JudgeAddr(a netip.Addr) (ok bool, detail string) {
+	if ps == nil {
+		return judge(a, nil, nil)
+	}
+	return judge(a, nil, ps.refused)
 }
 
 // JudgeAddr reports whether a may be dialled for the name that d allowed: the
-// floor, less the private ranges of the entry that decided. A decision that
-// denies admits no address.
+// floor, less the private ranges of the entry that decided, and what the operator
+// refuses. A decision that denies admits no address.
 func (d Decision) JudgeAddr(a netip.Addr) (ok bool, detail string) {
 	if !d.Allowed() {
 		return false, "the name is not allowed"
 	}
-	return judge(a, d.private)
+	return judge(a, d.private, d.refused)
 }
 
 // JudgeAnswer judges all the addresses that the name of d resolved to. One that
@@ -138,7 +146,7 @@ func JudgeAnswer(d Decision, addrs []netip.Addr) (ok bool, detail string) {
 	return true, ""
 }
 
-func judge(a netip.Addr, admitted []netip.Prefix) (ok bool, detail string) {
+func judge(a netip.Addr, admitted, refused []netip.Prefix) (ok bool, detail string) {
 	switch {
 	case !a.IsValid():
 		return false, "not an address"
@@ -146,6 +154,11 @@ func judge(a netip.Addr, admitted []netip.Prefix) (ok bool, detail string) {
 		return false, Escape(a.String(), 80) + " has a zone"
 	case a.Is4In6():
 		return false, a.String() + " is in ::ffff:0:0/96: IPv4-mapped, RFC 4291"
+	}
+	for _, p := range refused {
+		if p.Contains(a) {
+			return false, a.String() + " is in " + p.String() + ": refused by the gate's settings"
+		}
 	}
 	if r := find(metadataAddresses, a); r != nil {
 		return false, r.refusal(a)

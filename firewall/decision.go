@@ -57,6 +57,7 @@ type Decision struct {
 	Via string
 
 	private []netip.Prefix // what the entry that decided admits beside public addresses
+	refused []netip.Prefix // what the operator refuses beside the floor
 	tree    bool           // it covers every name below under; "" is every name
 	under   string
 }

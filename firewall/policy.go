@@ -19,6 +19,25 @@ type Policies struct {
 	names    []string
 	digest   string
 	warnings FileErrors
+	refused  []netip.Prefix // see Refuse
+}
+
+// Refuse returns the policies with further addresses that no host may lead to, such as
+// the prefix of a network's own NAT64 (RFC 6052): they count like the floor, before what
+// an entry admits. They are no part of the digest, which is the file's.
+func (ps *Policies) Refuse(prefixes []netip.Prefix) *Policies {
+	if ps == nil || len(prefixes) == 0 {
+		return ps
+	}
+	stricter := *ps
+	stricter.refused = slices.Clone(prefixes)
+	stricter.byName = make(map[string]*Policy, len(ps.byName))
+	for name, p := range ps.byName {
+		q := *p
+		q.refused = stricter.refused
+		stricter.byName[name] = &q
+	}
+	return &stricter
 }
 
 // Policy returns the policy of that name; where there is none it returns nil,
@@ -67,6 +86,7 @@ type Policy struct {
 	passECH bool
 	via     string // the proxy that leads to what any allows; "" if none does
 	budget  Budget
+	refused []netip.Prefix   // see Policies.Refuse
 	nodes   map[string]*node // by name without a leading dot
 	taken   []taken
 	closed  *Decision // if not nil, what is said of every name
@@ -135,12 +155,20 @@ func (p *Policy) Any() bool { return p != nil && p.any }
 // Decide says whether the sandbox may talk to port of n. The floor comes first.
 // Of the entries that match, the most specific one that has the port decides.
 func (p *Policy) Decide(n Name, port uint16) Decision {
-	return p.decide(n, func(g []grant) *entry { return grantOf(g, port) }, port)
+	return p.binding(p.decide(n, func(g []grant) *entry { return grantOf(g, port) }, port))
 }
 
 // DecideDNS says whether n may be resolved: whether any of its ports is allowed.
 func (p *Policy) DecideDNS(n Name) Decision {
-	return p.decide(n, firstGrant, DefaultPort)
+	return p.binding(p.decide(n, firstGrant, DefaultPort))
+}
+
+// binding is a decision with the addresses that it does not lead to.
+func (p *Policy) binding(d Decision) Decision {
+	if p != nil {
+		d.refused = p.refused
+	}
+	return d
 }
 
 func grantOf(gs []grant, port uint16) *entry {

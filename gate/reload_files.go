@@ -54,7 +54,7 @@ func (f *files) load() (*firewall.Policies, error) {
 	if roots != nil {
 		f.resolver.SetRoots(roots)
 	}
-	return ps, nil
+	return ps.Refuse(f.settings.Refused()), nil
 }
 
 // proxy finds a proxy with its credentials as they were last read.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,60 @@ func (g *testGate) eventually(t *testing.T, what string, ok func(control.Health)
 		}
 		if time.Now().After(end) {
 			t.Fatalf("%s: %+v, %v", what, h, err)
+		}
+	}
+}
+
+// TestRefusedPrefixes has a host lead to an address that its entry admits and the
+// settings refuse, before and after the allowlist is read anew.
+//
+// probe: R1
+// oracle: the receipt; a gate without the setting, which reaches the far end
+func TestRefusedPrefixes(t *testing.T) {
+	for setting, refused := range map[string]bool{"10.0.0.2/32": false, "10.0.0.0/31": true} { // it leads to 10.0.0.1
+		settings, err := ParseSettings([]string{"SALLYPORT_REFUSED_PREFIXES=" + setting, "SALLYPORT_RESOLVERS=192.0.2.1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings.Allowlist = filepath.Join(t.TempDir(), "allowlist.yaml")
+		writeFile(t, settings.Allowlist, allowlist)
+		files, err := newFiles(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := start(t, upstream(t), func(d *Daemon) {
+			if d.Policies, err = files.load(); err != nil {
+				t.Fatal(err)
+			}
+			d.Load = files.load
+		})
+		g.lease(t, "c1", cellLease(1, "run-1", "strict"))
+		for range 2 {
+			c, err := g.tunnel(t, 1, "kept.site.example")
+			if (err != nil) != refused {
+				t.Errorf("with %s refused: %v", setting, err)
+			}
+			if err == nil {
+				c.Close()
+			}
+			if _, err := g.Reload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cell, err := g.Release(t.Context(), "c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []firewall.Reason
+		for _, h := range cell.Receipt.Hosts {
+			got = append(got, h.Reason)
+		}
+		want := firewall.ReasonListed
+		if refused {
+			want = firewall.ReasonAddress
+		}
+		if !slices.Equal(got, []firewall.Reason{want}) || cell.Receipt.Hosts[0].Count != 2 {
+			t.Errorf("with %s refused the receipt has %+v, want %s twice", setting, cell.Receipt.Hosts, want)
 		}
 	}
 }

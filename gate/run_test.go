@@ -54,6 +54,17 @@ func TestParseSettings(t *testing.T) {
 			t.Errorf("%q gives %v", bad, s.Resolvers)
 		}
 	}
+	s, err = ParseSettings([]string{"SALLYPORT_REFUSED_PREFIXES=2001:db8:64::/96, 192.0.2.0/24"})
+	if err != nil || fmt.Sprint(s.Refused()) != "[2001:db8:64::/96 192.0.2.0/24]" {
+		t.Errorf("refused %v, %v", s.Refused(), err)
+	}
+	for bad, right := range map[string]string{"2001:db8:64::": "is not a network", "192.0.2.1/24": "write 192.0.2.0/24",
+		"::ffff:192.0.2.0/120": "is not a network", "::/0": "every address", "192.0.2.0/24,": "is not a network"} {
+		_, err := ParseSettings([]string{"SALLYPORT_REFUSED_PREFIXES=" + bad})
+		if err == nil || !strings.Contains(err.Error(), right) || !strings.Contains(err.Error(), "SALLYPORT_REFUSED_PREFIXES") {
+			t.Errorf("%q gives %v, want %q", bad, err, right)
+		}
+	}
 	for _, bad := range []string{"NAMES=-1", "MIN=-1s", "MAX=4s", "MIN=soon"} {
 		if s, err := ParseSettings([]string{"SALLYPORT_CACHE_" + bad}); err == nil {
 			t.Errorf("%s gives %+v", bad, s.cache())

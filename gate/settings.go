@@ -3,6 +3,7 @@ package gate
 import (
 	"crypto/x509"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -42,6 +43,8 @@ type Settings struct {
 	Proxies          []named  `env:"PROXIES"`
 	ProxyCredentials []named  `env:"PROXY_CREDENTIALS"`
 	ProxyByAddress   []string `env:"PROXY_BY_ADDRESS"`
+	// RefusedPrefixes are networks that no host may lead to, whatever the allowlist says.
+	RefusedPrefixes []refusedPrefix `env:"REFUSED_PREFIXES"`
 	// MetricsListen is an address with a port where the metrics are served over
 	// TCP, too; it must not be in a cell. If empty, on the control socket only.
 	MetricsListen metricsAddr `env:"METRICS_LISTEN"`
@@ -125,6 +128,32 @@ func (s Settings) ResolverNames() []string {
 		names = append(names, sniproxy.DNSServer(d).String())
 	}
 	return names
+}
+
+// Refused are the networks of RefusedPrefixes.
+func (s Settings) Refused() []netip.Prefix {
+	var refused []netip.Prefix
+	for _, p := range s.RefusedPrefixes {
+		refused = append(refused, netip.Prefix(p))
+	}
+	return refused
+}
+
+// A refusedPrefix is a network in the settings.
+type refusedPrefix netip.Prefix
+
+func (r *refusedPrefix) UnmarshalText(text []byte) error {
+	p, err := netip.ParsePrefix(strings.TrimSpace(string(text)))
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return fmt.Errorf("%q is not a network such as 2001:db8:64::/96 or 192.0.2.0/24", text)
+	case p != p.Masked():
+		return fmt.Errorf("%q has bits of a host: write %v", text, p.Masked())
+	case p.Bits() == 0:
+		return fmt.Errorf("%q is every address: name the networks", text)
+	}
+	*r = refusedPrefix(p)
+	return nil
 }
 
 // A dnsServer is a DNS server in the settings.

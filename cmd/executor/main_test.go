@@ -44,7 +44,11 @@ func TestSettings(t *testing.T) {
 		"SALLYPORT_GITHUB_APP_KEY_FILE": "/key", "SALLYPORT_GITHUB_TOKEN_FILE": "/pat", "SALLYPORT_GITHUB_PROFILES": "/profiles"}) {
 		t.Errorf("secrets %v, %v", s.secrets(), err)
 	}
-	for _, bad := range []string{"MEMORY=plenty", "MEMORY=-1", "TIMEOUT=30", "CELL_POOL=10.0.0.0", "MAX_RUNS=many"} {
+	s, err = parseSettings([]string{"SALLYPORT_POLICIES=strict, build"})
+	if err != nil || !slices.Equal(s.service(nil).Policies, []string{"strict", "build"}) {
+		t.Errorf("policies %q, %v", s.Policies, err)
+	}
+	for _, bad := range []string{"POLICIES=strict,", "MEMORY=plenty", "MEMORY=-1", "TIMEOUT=30", "CELL_POOL=10.0.0.0", "MAX_RUNS=many"} {
 		if _, err := parseSettings([]string{"SALLYPORT_" + bad}); err == nil {
 			t.Errorf("SALLYPORT_%s was taken", bad)
 		}

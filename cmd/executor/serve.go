@@ -247,6 +247,7 @@ func (s settings) service(roots []string) plan.Service {
 			ShmSizeBytes: shmBytes,
 		}}},
 		UID:            s.AgentUID,
+		Policies:       s.Policies,
 		DefaultTimeout: s.Timeout,
 		MaxTimeout:     s.MaxTimeout,
 		Keys:           s.keys,

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/docker/go-units"
@@ -37,6 +39,9 @@ type settings struct {
 	// its own nor anybody has on the internet (RFC 2544).
 	CellPool   netip.Prefix `env:"CELL_POOL" envDefault:"198.18.0.0/16"`
 	CellsAhead int          `env:"CELLS_AHEAD" envDefault:"2"`
+
+	// Policies are those that requests may name; all if empty.
+	Policies []string `env:"POLICIES"`
 
 	MaxRuns int `env:"MAX_RUNS" envDefault:"4"`
 	Queue   int `env:"QUEUE" envDefault:"64"`
@@ -84,6 +89,11 @@ func parseSettings(environ []string) (settings, error) {
 	}
 	if s.APISocket == "" {
 		s.APISocket = filepath.Join(s.State, executor.SocketFile)
+	}
+	for i, name := range s.Policies {
+		if s.Policies[i] = strings.TrimSpace(name); s.Policies[i] == "" {
+			return s, errors.New("settings: SALLYPORT_POLICIES has an empty name: write policies with commas, such as strict,open")
+		}
 	}
 	s.Roots = slices.DeleteFunc(s.Roots, func(r string) bool { return r == "" })
 	s.keys = pick(variables, agent.ProviderKeys())

@@ -25,7 +25,8 @@ the others that bear on the host, the budgets that bind a connection to it, whic
 would allow it where it is refused, and what the other policies say. Without a port it
 is 443. With addresses, it says too whether the gate would dial them if the host's name
 led there. Where the gate's settings stand in the environment, as they do for "make up",
-it tells the proxy of an entry and the DNS servers that would be asked. The exit code is
+it tells the proxy of an entry and the DNS servers that would be asked, and refuses
+the networks that they refuse. The exit code is
 4 where the host or one of the addresses is refused.`,
 		Example: "  sallyport explain api.github.com --policy strict\n  sallyport explain git.corp.example:443 10.20.0.5 --policy strict",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -63,6 +64,7 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 	if err != nil {
 		return err
 	}
+	policies = policies.Refuse(way.refused)
 	policy, ok := policies.Policy(policyName)
 	if !ok {
 		return usage("%s has no policy %q; it has %s", path, policyName, strings.Join(policies.Names(), ", "))
@@ -71,7 +73,7 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 	if err != nil {
 		a.print("%s:%d is refused under every policy (%s): %v\n", firewall.Escape(host, 253), port, firewall.ReasonBadName, err)
 		if addr, err := netip.ParseAddr(host); err == nil {
-			a.explainAddrs("a name that leads there", firewall.JudgeAddr, []netip.Addr{addr})
+			a.explainAddrs("a name that leads there", policies.JudgeAddr, []netip.Addr{addr})
 		}
 		return errRefused
 	}
@@ -96,7 +98,7 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 		}
 		dialled = a.explainAddrs(name.String(), d.JudgeAddr, addrs)
 	} else {
-		a.explainAddrs("an allowed name", firewall.JudgeAddr, addrs)
+		a.explainAddrs("an allowed name", policies.JudgeAddr, addrs)
 		if err := a.explainRemedy(path, src, policy, patch.Host{Name: name, Ports: []uint16{port}}); err != nil {
 			return err
 		}

@@ -20,6 +20,7 @@ const proxiesVariable = "SALLYPORT_PROXIES"
 type wayOut struct {
 	resolvers []string
 	proxies   map[string]netip.AddrPort
+	refused   []netip.Prefix
 }
 
 // wayOut reads the gate's settings. Where they are wrong the gate would not start.
@@ -32,7 +33,7 @@ func (a *app) wayOut() (wayOut, error) {
 	if err != nil {
 		return wayOut{}, &exitError{code: exitFailed, err: err}
 	}
-	return wayOut{settings.ResolverNames(), proxies}, nil
+	return wayOut{settings.ResolverNames(), proxies, settings.Refused()}, nil
 }
 
 // missingProxies are the proxies that entries of an allowlist name, where none are

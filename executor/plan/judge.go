@@ -121,7 +121,15 @@ const (
 	openPolicy   = "open"
 )
 
-func judgePolicy(p *Plan, policies []string) *api.Problem {
+// Offered are those of the gate's policies that a request may name.
+func (s *Service) Offered(policies []string) []string {
+	if len(s.Policies) == 0 {
+		return policies
+	}
+	return slices.DeleteFunc(slices.Clone(policies), func(name string) bool { return !slices.Contains(s.Policies, name) })
+}
+
+func (s *Service) judgePolicy(p *Plan, policies []string) *api.Problem {
 	c := p.Request.Config
 	p.Policy = strictPolicy
 	field := "config.egress"
@@ -133,13 +141,19 @@ func judgePolicy(p *Plan, policies []string) *api.Problem {
 	} else if c.Egress != "" {
 		p.Policy = c.Egress
 	}
-	if !slices.Contains(policies, p.Policy) {
-		problem := refuse(http.StatusUnprocessableEntity, api.CodePolicyDenied, field,
-			fmt.Sprintf("the gate's allowlist has no policy %.64q; it has %s", p.Policy, strings.Join(policies, ", ")))
-		problem.Details["known"] = policies
-		return problem
+	offered := s.Offered(policies)
+	var why string
+	switch {
+	case slices.Contains(offered, p.Policy):
+		return nil
+	case slices.Contains(policies, p.Policy):
+		why = fmt.Sprintf("the policy %.64q is not offered by this executor; use one of %s", p.Policy, strings.Join(offered, ", "))
+	default:
+		why = fmt.Sprintf("the gate's allowlist has no policy %.64q; it has %s", p.Policy, strings.Join(offered, ", "))
 	}
-	return nil
+	problem := refuse(http.StatusUnprocessableEntity, api.CodePolicyDenied, field, why)
+	problem.Details["known"] = offered
+	return problem
 }
 
 func (s *Service) judgeTimeout(p *Plan) *api.Problem {

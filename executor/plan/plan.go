@@ -54,6 +54,8 @@ type Service struct {
 	Images  []string        // the first is the default
 	Tiers   []Tier          // the first is the default
 	UID     int             // of the agent where nothing else is wanted; never 0
+	// Policies are those of the gate that a request may name; if empty, all.
+	Policies []string
 
 	DefaultTimeout, MaxTimeout time.Duration
 
@@ -85,7 +87,7 @@ func (s *Service) Judge(req api.Request, policies []string) (*Plan, *api.Problem
 		s.judgePrompt,
 		s.judgeCapabilities,
 		s.judgeIsolation,
-		func(p *Plan) *api.Problem { return judgePolicy(p, policies) },
+		func(p *Plan) *api.Problem { return s.judgePolicy(p, policies) },
 		s.judgeTimeout,
 		judgeArtifacts,
 		s.judgeWorkspace,
@@ -104,7 +106,7 @@ func Preview(req api.Request, policies []string, github *GitHubService) (*Plan, 
 	return judge(req,
 		s.judgePrompt,
 		s.judgeCapabilities,
-		func(p *Plan) *api.Problem { return judgePolicy(p, policies) },
+		func(p *Plan) *api.Problem { return s.judgePolicy(p, policies) },
 		judgeArtifacts,
 		s.judgeGitHub,
 	)
