@@ -5,7 +5,7 @@
 # shellcheck shell=bash
 for name in "${!SALLYPORT_@}"; do
   case $name in
-  SALLYPORT_DEMO_* | SALLYPORT_TAG | SALLYPORT_SOCKET | SALLYPORT_REFRESH | SALLYPORT_EXTRA_CA) ;;
+  SALLYPORT_DEMO_* | SALLYPORT_TAG | SALLYPORT_SOCKET | SALLYPORT_BASE | SALLYPORT_REFRESH | SALLYPORT_EXTRA_CA) ;;
   *) unset "$name" ;;
   esac
 done

@@ -75,7 +75,7 @@ func settings(t *testing.T) []string {
 	if len(names) < 30 {
 		t.Fatalf("the stack takes only %v", names)
 	}
-	meant := []string{"SALLYPORT_TAG", "SALLYPORT_SOCKET", "SALLYPORT_REFRESH", "SALLYPORT_EXTRA_CA"}
+	meant := []string{"SALLYPORT_TAG", "SALLYPORT_SOCKET", "SALLYPORT_BASE", "SALLYPORT_REFRESH", "SALLYPORT_EXTRA_CA"}
 	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, "SALLYPORT_DEMO_") || slices.Contains(meant, n) })
 }
 

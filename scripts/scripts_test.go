@@ -59,3 +59,27 @@ func write(t *testing.T, path, text string, mode os.FileMode) string {
 	}
 	return path
 }
+
+// A base image that is pinned is taken as it is named, or none.
+func TestPinnedBase(t *testing.T) {
+	const id = "docker image inspect --format '{{.Id}}' sallyport/base:bookworm 2>/dev/null || true"
+	before := mustBash(t, nil, id)
+	nobody := "127.0.0.1:1/debian@sha256:" + strings.Repeat("0", 64) // where no registry listens
+	for base, want := range map[string]string{
+		nobody:                 "no registry gives the base image " + nobody,
+		"debian:bookworm-slim": "by its digest",
+		"debian@sha256:0":      "by its digest",
+		"debian@sha256:" + strings.Repeat("0", 64) + " x": "by its digest",
+	} {
+		_, err := bash([]string{"SALLYPORT_BASE=" + base}, "scripts/setup base")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", base, err, want)
+		}
+	}
+	if after := mustBash(t, nil, id); after != before {
+		t.Errorf("the base image was %q and is %q", before, after)
+	}
+	if before != "" {
+		mustBash(t, []string{"SALLYPORT_BASE="}, "scripts/setup base")
+	}
+}
