@@ -58,7 +58,7 @@ func (e *Executor) submit(req api.Request, key string) (*store.Entry, *api.Probl
 	}
 	meta.ID, meta.Accepted = newID(arrived), arrived
 	meta.Agent, meta.Policy = p.Adapter.Name(), p.Policy
-	meta.TaskID, meta.Model = e.runner.Redactor.String(req.Opts.TaskID), e.runner.Redactor.String(req.Config.Model)
+	meta.TaskID, meta.Model = e.runner.Redactor.String(req.Opts.TaskID), e.runner.Redactor.String(p.Request.Config.Model)
 	timings := unreached()
 	timings.Policy = time.Since(arrived).Milliseconds()
 	if p.Dir != "" {

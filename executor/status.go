@@ -137,6 +137,7 @@ func (e *Executor) getCapabilities(w http.ResponseWriter, _ *http.Request) {
 		Images:             s.Images,
 		Policies:           s.Offered(health.Policies),
 		PolicyDigest:       health.Digest,
+		DefaultModel:       s.Model,
 		WebSearchProviders: s.SearchProviders(),
 		Limits:             e.limits(),
 		Sandbox: api.Sandbox{

@@ -48,6 +48,19 @@ func TestSettings(t *testing.T) {
 	if err != nil || !slices.Equal(s.service(nil).Policies, []string{"strict", "build"}) {
 		t.Errorf("policies %q, %v", s.Policies, err)
 	}
+	s, err = parseSettings([]string{"SALLYPORT_MODEL=anthropic/claude-sonnet-4-6", "ANTHROPIC_API_KEY=key"})
+	if err != nil || s.service(nil).Model != "anthropic/claude-sonnet-4-6" {
+		t.Errorf("model %q, %v", s.service(nil).Model, err)
+	}
+	for model, want := range map[string]string{
+		"anthropic/claude-sonnet-4-6": "but the operator has set no key for anthropic: ANTHROPIC_API_KEY is missing",
+		"anthropic/claude":            "has no such model",
+		"sonnet":                      "must be provider/model",
+	} {
+		if _, err := parseSettings([]string{"SALLYPORT_MODEL=" + model}); err == nil || !strings.Contains(err.Error(), "settings: SALLYPORT_MODEL ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("SALLYPORT_MODEL=%s: %v", model, err)
+		}
+	}
 	for _, bad := range []string{"POLICIES=strict,", "MEMORY=plenty", "MEMORY=-1", "TIMEOUT=30", "CELL_POOL=10.0.0.0", "MAX_RUNS=many"} {
 		if _, err := parseSettings([]string{"SALLYPORT_" + bad}); err == nil {
 			t.Errorf("SALLYPORT_%s was taken", bad)

@@ -235,6 +235,7 @@ func (s settings) service(roots []string) plan.Service {
 	return plan.Service{
 		Roots:   roots,
 		Agents:  agent.All(),
+		Model:   s.Model,
 		Backend: "docker",
 		Images:  []string{s.AgentImage},
 		Tiers: []plan.Tier{{Name: "standard", Limits: backend.Limits{

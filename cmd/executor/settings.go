@@ -14,6 +14,7 @@ import (
 
 	"sallyport/executor"
 	"sallyport/executor/agent"
+	"sallyport/executor/api"
 	"sallyport/internal/envvars"
 )
 
@@ -34,7 +35,9 @@ type settings struct {
 
 	AgentImage string `env:"AGENT_IMAGE" envDefault:"sallyport/agent:dev"`
 	AgentUID   int    `env:"AGENT_UID" envDefault:"10001"`
-	CellImage  string `env:"CELL_IMAGE" envDefault:"sallyport/gate:dev"`
+	// Model is what a run gets that names none; if empty, such a request is refused.
+	Model     string `env:"MODEL"`
+	CellImage string `env:"CELL_IMAGE" envDefault:"sallyport/gate:dev"`
 	// CellPool is by default a range that neither the engine takes for networks of
 	// its own nor anybody has on the internet (RFC 2544).
 	CellPool   netip.Prefix `env:"CELL_POOL" envDefault:"198.18.0.0/16"`
@@ -98,7 +101,19 @@ func parseSettings(environ []string) (settings, error) {
 	s.Roots = slices.DeleteFunc(s.Roots, func(r string) bool { return r == "" })
 	s.keys = pick(variables, agent.ProviderKeys())
 	s.searchKeys = pick(variables, agent.SearchKeys())
-	return s, nil
+	return s, s.checkModel()
+}
+
+// checkModel wants that the default agent could run with the model.
+func (s settings) checkModel() error {
+	if s.Model == "" {
+		return nil
+	}
+	p := agent.All()[0].Check(agent.Input{Prompt: "any", Config: api.Config{Model: s.Model}, Keys: s.keys})
+	if p == nil {
+		return nil
+	}
+	return errors.New("settings: " + strings.Replace(p.Detail, "config.model", "SALLYPORT_MODEL", 1))
 }
 
 // secrets are the files that no run may get at, by the setting that names each.

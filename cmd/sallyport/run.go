@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ with "sallyport logs -f RUN".`
 type runOptions struct {
 	prompt  string
 	task    string
+	policy  string
 	request api.Config
 	timeout time.Duration
 	gitHub  gitHubOptions
@@ -54,7 +56,7 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run an agent and show what it does",
 		Long:  runLong,
 		Example: `  sallyport run --model anthropic/claude-sonnet-4-6 "Write hello.py and run it."
-  sallyport run --egress open --artifact 'report/*.md' - < prompt.txt
+  sallyport run --policy open --artifact 'report/*.md' - < prompt.txt
   sallyport run --repo acme/shop --profile read --branch fix-1 "Review this branch."
   sallyport run -- bash -c 'git ls-remote https://github.com/git/git | head -3'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,9 +69,10 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.prompt, "prompt", "", "what the agent shall do")
-	f.StringVarP(&o.request.Model, "model", "m", "", "provider/model")
+	f.StringVarP(&o.request.Model, "model", "m", "", "provider/model; the executor's default if absent")
 	f.StringVar(&o.request.Agent, "agent", "", "pi, agentic-pi or command")
-	f.StringVar(&o.request.Egress, "egress", "", "name of the policy")
+	f.StringVarP(&o.policy, "policy", "p", "", "name of the policy")
+	f.StringVar(&o.request.Egress, "egress", "", "the same, as the request has it")
 	f.StringVar(&o.task, "task", "", "your name for what this run does, such as a workflow's phase; runs of one name can be compared")
 	f.StringVar(&o.request.CWD, "cwd", "", "working directory, on the executor's host; a workspace of its own if absent")
 	f.DurationVar(&o.timeout, "timeout", 0, "wall-clock limit, such as 10m")
@@ -90,6 +93,8 @@ func (a *app) request(o runOptions, args []string, dash int) (api.Request, error
 	}
 	req := api.Request{Config: o.request, Opts: api.Options{TaskID: o.task}}
 	switch cfg := &req.Config; {
+	case o.policy != "" && cfg.Egress != "" && o.policy != cfg.Egress:
+		return req, usage("--policy %s and --egress %s contradict each other", o.policy, cfg.Egress)
 	case len(words) > 1:
 		return req, usage("%q is one argument too many: put the prompt in quotes", words[1])
 	case len(words) == 1 && o.prompt != "":
@@ -105,6 +110,7 @@ func (a *app) request(o runOptions, args []string, dash int) (api.Request, error
 	case len(argv) > 0:
 		cfg.Agent, cfg.Argv = commandAgent, argv
 	}
+	req.Config.Egress = cmp.Or(o.policy, req.Config.Egress)
 	req.Config.TimeoutMS = o.timeout.Milliseconds()
 	if cwd := req.Config.CWD; cwd != "" {
 		var err error

@@ -81,13 +81,14 @@ func TestCheck(t *testing.T) {
 		{"no key, agentic", "agentic-pi", func(in *agent.Input) { in.Keys = nil }, 422, "config.model", "ANTHROPIC_API_KEY is missing"},
 		{"a bad variant", "pi", func(in *agent.Input) { in.Config.Variant = "hihg" }, 422, "config.variant", "did you mean high"},
 		{"argv", "pi", func(in *agent.Input) { in.Config.Argv = []string{"ls"} }, 422, "config.argv", "for the agent command"},
-		{"search without a key", "pi", func(in *agent.Input) { in.Config.WebSearch = true }, 422, "config.webSearch", "TAVILY_API_KEY"},
-		{"search with an unknown provider", "pi", func(in *agent.Input) { in.Config.WebSearch, in.Config.WebSearchProvider = true, "tavilly" }, 422, "config.webSearchProvider", "did you mean tavily"},
-		{"search with a provider without key", "pi", func(in *agent.Input) {
+		{"search without a key", "agentic-pi", func(in *agent.Input) { in.Config.WebSearch = true }, 422, "config.webSearch", "TAVILY_API_KEY"},
+		{"search with an unknown provider", "agentic-pi", func(in *agent.Input) { in.Config.WebSearch, in.Config.WebSearchProvider = true, "tavilly" }, 422, "config.webSearchProvider", "did you mean tavily"},
+		{"search with a provider without key", "agentic-pi", func(in *agent.Input) {
 			in.Config.WebSearch, in.Config.WebSearchProvider, in.Keys["TAVILY_API_KEY"] = true, "exa", "k"
 		}, 422, "config.webSearchProvider", "EXA_API_KEY is missing"},
 		{"a search provider without search", "pi", func(in *agent.Input) { in.Config.WebSearchProvider = "exa" }, 422, "config.webSearchProvider", "config.webSearch is not"},
-		{"search", "pi", func(in *agent.Input) { in.Config.WebSearch, in.Keys["EXA_API_KEY"] = true, "k" }, 0, "", ""},
+		{"search", "agentic-pi", func(in *agent.Input) { in.Config.WebSearch, in.Keys["EXA_API_KEY"] = true, "k" }, 0, "", ""},
+		{"search of an agent without a tool", "pi", func(in *agent.Input) { in.Config.WebSearch, in.Keys["EXA_API_KEY"] = true, "k" }, 422, "config.webSearch", "pi has no tool for it"},
 		{"command", "command", func(in *agent.Input) { in.Config.Argv = []string{"true"} }, 0, "", ""},
 		{"command without a model or key", "command", func(in *agent.Input) {
 			*in = agent.Input{Config: api.Config{Argv: []string{"true", ""}}}
@@ -109,7 +110,7 @@ func TestCheck(t *testing.T) {
 			if p == nil {
 				t.Fatal("passed")
 			}
-			if p.Status != tc.status || p.Code != api.CodeInvalidRequest || p.Details["field"] != tc.field || !strings.Contains(p.Detail, tc.want) {
+			if p.Status != tc.status || (p.Code != api.CodeInvalidRequest) != (p.Details["requestedCapability"] != nil) || p.Details["field"] != tc.field || !strings.Contains(p.Detail, tc.want) {
 				t.Errorf("got %d %s %v %q, want %d %s %q", p.Status, p.Code, p.Details, p.Detail, tc.status, tc.field, tc.want)
 			}
 			if strings.Contains(fmt.Sprint(p), "sk-a") {
@@ -166,10 +167,12 @@ func TestJobs(t *testing.T) {
 			append(slices.Clone(piArgv), "--thinking", "high"), append(pi, "ANTHROPIC_API_KEY=sk-a")},
 		{"pi with an extra CA", "pi", func(in *agent.Input) { in.ExtraCA = []byte("PEM") }, piArgv, slices.Concat(pi, ca, []string{"ANTHROPIC_API_KEY=sk-a"})},
 		{"all keys, no search", "pi", all, piArgv, append(pi, "ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o")},
-		{"all keys, search", "pi", func(in *agent.Input) { all(in); in.Config.WebSearch = true }, piArgv,
-			append(pi, "ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o", "TAVILY_API_KEY=t")},
-		{"no tavily", "pi", func(in *agent.Input) { all(in); in.Config.WebSearch = true; delete(in.Keys, "TAVILY_API_KEY") }, piArgv,
-			append(pi, "ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o", "EXA_API_KEY=e")},
+		{"all keys, search", "agentic-pi", func(in *agent.Input) { all(in); in.Config.WebSearch = true },
+			[]string{"agentic-pi", "run", "--model", "anthropic/claude-sonnet-4-6", "--sandbox", "none", "--web-search-provider", "tavily"},
+			[]string{"ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o", "TAVILY_API_KEY=t"}},
+		{"no tavily", "agentic-pi", func(in *agent.Input) { all(in); in.Config.WebSearch = true; delete(in.Keys, "TAVILY_API_KEY") },
+			[]string{"agentic-pi", "run", "--model", "anthropic/claude-sonnet-4-6", "--sandbox", "none", "--web-search-provider", "exa"},
+			[]string{"ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o", "EXA_API_KEY=e"}},
 		{"agentic-pi", "agentic-pi", func(in *agent.Input) { in.Context = "c" },
 			[]string{"agentic-pi", "run", "--model", "anthropic/claude-sonnet-4-6", "--sandbox", "none", "--no-web-search"},
 			[]string{"ANTHROPIC_API_KEY=sk-a"}},
@@ -198,7 +201,7 @@ func TestJobs(t *testing.T) {
 				t.Errorf("directory %s, extra CA %q", job.Dir, job.ExtraCA)
 			}
 			where := backend.HomeDir + "/AGENTS.md"
-			if tc.agent == "pi" {
+			if tc.agent != "command" { // agentic-pi reads what its base reads
 				where = backend.HomeDir + "/.pi/agent/AGENTS.md"
 			}
 			if len(job.Files) != 1 || job.Files[0].Path != where {

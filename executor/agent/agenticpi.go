@@ -38,7 +38,7 @@ func (AgenticPi) Command(in Input) entrypoint.Job {
 	if g := in.GitHub; g != nil && slices.Contains(agenticProfiles, g.Profile) {
 		argv = append(argv, "--profile", g.Profile)
 	}
-	return job(in, argv, homeDir+"/AGENTS.md", nil)
+	return job(in, argv, piContext, nil)
 }
 
 // NewParser implements Adapter.

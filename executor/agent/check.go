@@ -37,6 +37,13 @@ func unacceptable(field, format string, args ...any) *api.Problem {
 	return refuse(http.StatusUnprocessableEntity, field, format, args...)
 }
 
+// withoutTool refuses what the original has and this agent has not.
+func withoutTool(field, capability, text string) *api.Problem {
+	p := unacceptable(field, "%s", text)
+	p.Code, p.Details["requestedCapability"] = api.CodeCapability, capability
+	return p
+}
+
 // near adds names to a problem that the caller may have meant.
 func near(p *api.Problem, names []string) *api.Problem {
 	if len(names) > 0 {
@@ -68,7 +75,7 @@ func checkModel(in Input, known []string) *api.Problem {
 	const field = "config.model"
 	model := in.Config.Model
 	if model == "" {
-		return malformed(field, "config.model is missing; it must be provider/model, such as anthropic/claude-sonnet-4-6")
+		return malformed(field, "config.model is missing, and the operator has set no default; it must be provider/model, such as anthropic/claude-sonnet-4-6")
 	}
 	provider, id, ok := strings.Cut(model, "/")
 	if !ok || provider == "" || id == "" || !printable(model) {

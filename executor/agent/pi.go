@@ -16,11 +16,19 @@ import (
 // after SIGTERM. A model that it does not know it takes for a new one.
 type Pi struct{}
 
+// piContext is where pi, and what is built on it, reads AGENTS.md in its home.
+const piContext = homeDir + "/.pi/agent/AGENTS.md"
+
 // Name implements Adapter.
 func (Pi) Name() string { return "pi" }
 
 // Check implements Adapter.
-func (a Pi) Check(in Input) *api.Problem { return checkReasoner(in, a.Name(), Models()) }
+func (a Pi) Check(in Input) *api.Problem {
+	if in.Config.WebSearch {
+		return withoutTool("config.webSearch", "webSearch", "config.webSearch is set, but pi has no tool for it; agentic-pi has")
+	}
+	return checkReasoner(in, a.Name(), Models())
+}
 
 // Command implements Adapter.
 func (Pi) Command(in Input) entrypoint.Job {
@@ -38,7 +46,7 @@ func (Pi) Command(in Input) entrypoint.Job {
 	if v := in.Config.Variant; v != "" {
 		argv = append(argv, "--thinking", v)
 	}
-	return job(in, argv, homeDir+"/.pi/agent/AGENTS.md", map[string]string{
+	return job(in, argv, piContext, map[string]string{
 		// The same for a pi that the agent starts itself.
 		"PI_OFFLINE":            "1",
 		"PI_SKIP_VERSION_CHECK": "1",

@@ -11,6 +11,8 @@ type Capabilities struct {
 	// Policies are those of the gate's allowlist, PolicyDigest its digest.
 	Policies     []string `json:"policies"`
 	PolicyDigest string   `json:"policyDigest"`
+	// DefaultModel is what a request gets that names none; empty where there is none.
+	DefaultModel string `json:"defaultModel,omitempty"`
 	// WebSearchProviders are those whose key the operator has set.
 	WebSearchProviders []string      `json:"webSearchProviders"`
 	Limits             ServiceLimits `json:"limits"`

@@ -18,7 +18,7 @@ type ExecutionSummary struct {
 	TaskID     string    `json:"taskId,omitempty"` // as the request had it
 	Agent      string    `json:"agent"`
 	Policy     string    `json:"policy"`
-	Model      string    `json:"model,omitempty"`   // as the request had it
+	Model      string    `json:"model,omitempty"`   // the request's, or the default in its place
 	Outcome    *Outcome  `json:"outcome,omitempty"` // once it has finished
 }
 

@@ -190,6 +190,9 @@ func (s *Service) judgeAgent(p *Plan) *api.Problem {
 		}
 		p.Adapter = s.Agents[i]
 	}
+	if _, own := p.Adapter.(agent.Command); !own && p.Request.Config.Model == "" {
+		p.Request.Config.Model, p.Input.Config.Model = s.Model, s.Model
+	}
 	return p.Adapter.Check(p.Input)
 }
 

@@ -50,6 +50,7 @@ type Service struct {
 	Sessions string
 
 	Agents  []agent.Adapter // the first is the default
+	Model   string          // of an agent that reasons, where a request names none; may be empty
 	Backend string          // its name in a request
 	Images  []string        // the first is the default
 	Tiers   []Tier          // the first is the default

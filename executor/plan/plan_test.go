@@ -96,6 +96,28 @@ func TestDefaultAgent(t *testing.T) {
 	}
 }
 
+// A model that is not named is the operator's default, where there is one, and none of
+// a command's.
+func TestDefaultModel(t *testing.T) {
+	const model = "anthropic/claude-sonnet-4-6"
+	s := service()
+	s.Keys = map[string]string{"ANTHROPIC_API_KEY": "k"}
+	if _, problem := s.Judge(api.Request{Prompt: "p"}, policies); problem == nil || problem.Details["field"] != "config.model" || !strings.Contains(problem.Detail, "no default") {
+		t.Errorf("without a default: %v", problem)
+	}
+	s.Model = model
+	for name, config := range map[string]api.Config{
+		model:                        {},
+		"anthropic/claude-haiku-4-5": {Model: "anthropic/claude-haiku-4-5"},
+		"":                           {Agent: "command", Argv: []string{"true"}},
+	} {
+		p, problem := s.Judge(api.Request{Prompt: "p", Config: config}, policies)
+		if problem != nil || p.Request.Config.Model != name || p.Input.Config.Model != name {
+			t.Errorf("%+v: %+v, %v", config, p, problem)
+		}
+	}
+}
+
 // mkdir makes a directory that belongs to the given user, where the test may
 // give it away.
 func mkdir(t *testing.T, uid int, elem ...string) string {
