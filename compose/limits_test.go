@@ -2,6 +2,7 @@ package compose_test
 
 import (
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -193,6 +194,11 @@ func TestArtifacts(t *testing.T) {
 	}
 }
 
+// TestCallersDirectory: a caller's directory is used as its owner, keeps no set-id bits,
+// and is refused while it holds a way to a daemon of the host.
+//
+// probe: C17, C18
+// oracle: the files in the directory, and the daemon that listens there
 func TestCallersDirectory(t *testing.T) {
 	dir := filepath.Join(st.root, "caller")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -201,13 +207,26 @@ func TestCallersDirectory(t *testing.T) {
 	if err := os.Chown(dir, 4321, 4321); err != nil {
 		t.Fatal(err)
 	}
-	req := bash("strict", `id -u; echo made > file; whoami; node -e 'console.log(require("os").userInfo().uid)'`)
+	req := bash("strict", `id -u; echo made > file; cp /bin/true planted; chmod 6755 planted; stat -c %a planted; whoami; node -e 'console.log(require("os").userInfo().uid)'`)
 	req.Config.CWD = dir
 	res, _ := run(t, req)
-	if !res.Success || !strings.HasPrefix(res.Output, "4321\n") || !strings.HasSuffix(res.Output, "4321\n") {
+	if !res.Success || !strings.HasPrefix(res.Output, "4321\n6755\n") || !strings.HasSuffix(res.Output, "4321\n") {
 		t.Errorf("output %q %+v, want the owner's uid", res.Output, res.Error)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "file")); string(b) != "made\n" {
 		t.Errorf("the file in the caller's directory reads %q %v", b, err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "planted")); err != nil || info.Mode() != 0o755 {
+		t.Errorf("the planted file: %v, %v", info, err)
+	}
+	daemon, err := net.Listen("unix", filepath.Join(dir, "daemon.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer daemon.Close()
+	res, _ = run(t, req)
+	wantError(t, res, api.CodeStartFailed)
+	if !strings.Contains(res.Error.Message, `"daemon.sock"`) || res.Output != "" {
+		t.Errorf("%v, output %q", res.Error, res.Output)
 	}
 }
