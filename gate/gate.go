@@ -63,6 +63,9 @@ type Daemon struct {
 	// Cache is the size of the resolver cache of each cell, where the Resolver is a
 	// sniproxy.Lookuper, too; the zero value is none.
 	Cache CacheSize
+	// Parked is the account of what stands in the connections of all cells; if nil, one
+	// of sniproxy.DefaultParked bytes.
+	Parked *sniproxy.Parked
 	// Metrics count what the gate does, for its control API and, if it is not nil,
 	// for MetricsOn, which Serve closes. If nil, new ones.
 	Metrics   *Metrics
@@ -190,6 +193,9 @@ func newServer(ctx context.Context, d *Daemon) *server {
 	}
 	if own.Metrics == nil {
 		own.Metrics = NewMetrics()
+	}
+	if own.Parked == nil {
+		own.Parked = sniproxy.NewParked(sniproxy.DefaultParked)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &server{

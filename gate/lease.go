@@ -116,7 +116,7 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 	l.sieve.put = l.putShared
 	l.tunnel = &sniproxy.Server{
 		Current: l.current, Page: l.page(), Prefix: l.Prefix, Record: l.record, Flush: l.flush,
-		Meter: firewall.NewMeter(policy.Budget()), Proxy: s.Proxy, Dial: s.dial, Log: s.Log.With("cell", id),
+		Meter: firewall.NewMeter(policy.Budget()), Parked: s.Parked, Proxy: s.Proxy, Dial: s.dial, Log: s.Log.With("cell", id),
 	}
 	return l
 }

@@ -78,6 +78,8 @@ type state struct{ *Metrics }
 var (
 	leasesDesc      = describe("leases", "Cells that are leased.")
 	connectionsDesc = describe("connections", "Connections of sandboxes that are open.")
+	stalledDesc     = describe("stalled_bytes", "Memory that connections hold for an end that does not read.")
+	stalledMaxDesc  = describe("stalled_bytes_limit", "As much as they may hold, over all cells.")
 	reloadsDesc     = describe("reloads_total", "Allowlists read anew.", labelOutcome)
 	faultsDesc      = describe("log_sink_errors_total", "Writes of decisions to the log or to their file that failed.")
 	currentDesc     = describe("last_reload_successful", "1 if the allowlist that was read last is in force, 0 if it was refused.")
@@ -88,7 +90,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 func (state) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{leasesDesc, connectionsDesc, reloadsDesc, currentDesc, faultsDesc} {
+	for _, d := range []*prometheus.Desc{leasesDesc, connectionsDesc, stalledDesc, stalledMaxDesc, reloadsDesc, currentDesc, faultsDesc} {
 		to <- d
 	}
 }
@@ -113,6 +115,8 @@ func (m state) Collect(to chan<- prometheus.Metric) {
 	}
 	value(leasesDesc, prometheus.GaugeValue, float64(leases))
 	value(connectionsDesc, prometheus.GaugeValue, float64(open))
+	value(stalledDesc, prometheus.GaugeValue, float64(s.Parked.Held()))
+	value(stalledMaxDesc, prometheus.GaugeValue, float64(s.Parked.Limit()))
 	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.good.Load()), "ok")
 	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.bad.Load()), "refused")
 	if s.Sink != nil {

@@ -31,7 +31,7 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 	}
 	resolver := file.resolver
 	defer resolver.CloseIdle()
-	d := &Daemon{Policies: policies, Load: file.load, Resolver: resolver, Proxy: file.proxy, Cache: settings.cache(), Metrics: NewMetrics(), Log: log, Decisions: decisions, Version: version}
+	d := &Daemon{Policies: policies, Load: file.load, Resolver: resolver, Proxy: file.proxy, Cache: settings.cache(), Parked: settings.parked(), Metrics: NewMetrics(), Log: log, Decisions: decisions, Version: version}
 	resolver.Observe = d.Metrics.asked
 	d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, hangup, reload, log) }
 	if w := forwardWarning(ipForward); w != "" {

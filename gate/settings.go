@@ -45,6 +45,9 @@ type Settings struct {
 	ProxyByAddress   []string `env:"PROXY_BY_ADDRESS"`
 	// RefusedPrefixes are networks that no host may lead to, whatever the allowlist says.
 	RefusedPrefixes []refusedPrefix `env:"REFUSED_PREFIXES"`
+	// StalledBytes is how much memory connections may hold, over all cells, for an end
+	// that does not read; a cell may hold a quarter of it.
+	StalledBytes byteSize `env:"STALLED_BYTES" envDefault:"128MiB"`
 	// MetricsListen is an address with a port where the metrics are served over
 	// TCP, too; it must not be in a cell. If empty, on the control socket only.
 	MetricsListen metricsAddr `env:"METRICS_LISTEN"`
@@ -71,6 +74,8 @@ func ParseSettings(environ []string) (Settings, error) {
 func (s Settings) cache() CacheSize {
 	return CacheSize{Names: s.CacheNames, Least: s.CacheMin, Most: s.CacheMax}
 }
+
+func (s Settings) parked() *sniproxy.Parked { return sniproxy.NewParked(int64(s.StalledBytes)) }
 
 func (s Settings) sinkSize() SinkSize {
 	return SinkSize{Bytes: int64(s.DecisionLogSize), Files: s.DecisionLogFiles}

@@ -45,6 +45,8 @@ func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
 	door := &door{v: v, fd: fd}
 	door.timer.owner = door
 	v.patrol.v, v.patrol.timer.owner = v, &v.patrol
+	v.sweeper.v = v
+	v.sweeper.timer.owner = &v.sweeper
 	failed := make(chan error, 1)
 	v.loop.post(func() {
 		if err := v.loop.register(fd, unix.EPOLLIN, door); err != nil {
@@ -63,6 +65,7 @@ func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
 	})
 	<-closed
 	v.admitted.Wait()
+	v.settle(nil)
 	v.endTallies()
 	return err
 }
@@ -81,7 +84,7 @@ func listening(ln net.Listener) (fd int, err error) {
 	}
 	if e := raw.Control(func(own uintptr) {
 		// What it accepts has the same options.
-		if err = errors.Join(setNoDelay(int(own)), setKeepAlive(int(own))); err == nil {
+		if err = errors.Join(setNoDelay(int(own)), setKeepAlive(int(own)), setClientBuffers(int(own))); err == nil {
 			fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0)
 		}
 	}); e != nil {
@@ -137,6 +140,7 @@ func (d *door) panicked(err error) { d.v.warn("accepting panicked", err) }
 func (d *door) close() {
 	d.v.loop.unset(&d.timer)
 	d.v.loop.unset(&d.v.patrol.timer)
+	defer d.v.loop.unset(&d.v.sweeper.timer)
 	d.v.loop.forget(d.fd)
 	closeNow(d.fd)
 	for t := d.v.tunnels.first; t != nil; {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"sallyport/firewall"
@@ -27,14 +28,17 @@ type httpConn struct {
 	reached bool        // a host was, for an earlier request
 
 	recorded bool // the request that is being served has its record
+
+	over atomic.Pointer[refusal] // why the account of parked bytes has cut it
+	held int64                   // when it was last looked at; guarded by v.mu
 }
 
-// serveHTTP forwards the requests of one connection, one after the other.
-func serveHTTP(v *service, ctx context.Context, client *net.TCPConn, rec firewall.Record) {
-	h := &httpConn{v: v, client: client, br: bufio.NewReaderSize(client, headBytes)}
+// serve forwards the requests of one connection, one after the other.
+func (h *httpConn) serve(ctx context.Context, rec firewall.Record) {
+	h.br = bufio.NewReaderSize(h.client, headBytes)
 	defer h.hangUp()
-	defer contain(h)     // what ends a request is contained there
-	_ = keepOpen(client) // the first read fails, and says so in the record, if this did
+	defer contain(h)       // what ends a request is contained there
+	_ = keepOpen(h.client) // the first read fails, and says so in the record, if this did
 	for first := true; h.serveRequest(ctx, rec, first); first = false {
 	}
 }
@@ -56,7 +60,7 @@ func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first 
 		_ = h.client.SetDeadline(time.Now().Add(requestIdle))
 	}
 	if err := awaitRequest(h.br); err != nil {
-		if first {
+		if first || h.over.Load() != nil {
 			h.finish(&rec, readFault(err, 0, "request", firewall.ReasonBadRequest))
 		}
 		return false
@@ -123,7 +127,7 @@ func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *fire
 		case cut != nil:
 			h.finish(rec, cut)
 			return false
-		case again && ctx.Err() == nil:
+		case again && ctx.Err() == nil && h.over.Load() == nil:
 			continue
 		case ctx.Err() != nil:
 			rec.Detail = "cut by the gate"
@@ -151,6 +155,9 @@ func (h *httpConn) underWay(f *flow, req *request, reused bool) (more bool, cut,
 // finish is the service's for a request, which has one record.
 func (h *httpConn) finish(rec *firewall.Record, r *refusal) {
 	h.recorded = true
+	if over := h.over.Load(); over != nil {
+		r = over
+	}
 	h.v.finish(rec, r)
 }
 
@@ -180,7 +187,7 @@ func (h *httpConn) reach(ctx context.Context, f *flow) *refusal {
 	if r := h.v.reach(ctx, f); r != nil {
 		return r
 	}
-	h.v.track(f.up)
+	h.v.track(f.up, h)
 	h.up = newUpstream(h.v.Server, f)
 	return nil
 }

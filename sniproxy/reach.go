@@ -1,6 +1,7 @@
 package sniproxy
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"os"
@@ -52,6 +53,7 @@ func (t *tunnel) reachOut() {
 		return
 	}
 	t.stage = stageReach
+	t.v.sweepSoon()
 	t.reach = t.loop.newReach()
 	t.reach.end = t.loop.now.Add(connectTimeout)
 	if v.Dial != nil || t.decision.Via != "" {
@@ -123,7 +125,7 @@ func (t *tunnel) resolved(addrs []netip.Addr, err error) {
 	if r == nil && t.v.ctx.Err() != nil {
 		r = dialFault(t.v.ctx.Err())
 	}
-	if r != nil {
+	if r = cmp.Or(r, t.over); r != nil {
 		t.refuse(r)
 		return
 	}
@@ -296,6 +298,8 @@ func (t *tunnel) dialled(fd int, addr netip.AddrPort, r *refusal) {
 	}
 	switch {
 	case r != nil:
+	case t.over != nil:
+		r = t.over
 	case t.v.ctx.Err() != nil:
 		r = dialFault(t.v.ctx.Err())
 	case !t.meter.Took(true, len(t.in.b)):

@@ -27,6 +27,7 @@ func (t *tunnel) relay() {
 		t.cut()
 		return
 	}
+	t.v.sweepSoon()
 	t.client.look()
 	t.up.look()
 	more, err := t.pass(&t.client, &t.up)
@@ -137,11 +138,15 @@ var errNoSplice = errors.New("cannot splice")
 // move: most of the time most tunnels are silent.
 func (t *tunnel) splice(src *socket) error {
 	if !src.held {
+		if t.v.pipes >= maxCellPipes {
+			return errNoSplice
+		}
 		p, err := pipes.take()
 		if err != nil {
 			return errNoSplice
 		}
 		src.pipe, src.held = p, true
+		t.v.pipes++
 	}
 	n, err := spliceNow(src.fd, src.pipe.w)
 	switch {

@@ -107,15 +107,22 @@ type Server struct {
 	// further ones are closed. 0 means 512.
 	MaxConns int
 
+	// Parked is the account of what stands in connections, for all servers of a gate;
+	// if nil, one of its own of DefaultParked bytes.
+	Parked *Parked
+
 	bodyIdle time.Duration // 0 is defaultBodyIdle; the tests have no minute
 
 	metered sync.Once // fills in Meter; see meter
+	parks   sync.Once // fills in Parked; see parked
 
 	// Tests have every dial go elsewhere, at the last moment; nil if not.
 	route func(netip.AddrPort) netip.AddrPort
 
 	open atomic.Int64 // connections now
 	held atomic.Int64 // bytes that hellos and heads hold now; see reserve
+
+	parkedBytes atomic.Int64 // of the account of parked bytes
 
 	flows flows
 	own   ownAddresses
@@ -124,6 +131,10 @@ type Server struct {
 // ServeHTTP1 forwards the HTTP/1.1 requests of the connections that ln accepts
 // to port 80 of the host that each request names. It ends as ServeTLS does.
 func (s *Server) ServeHTTP1(ctx context.Context, ln net.Listener) error {
+	if err := boundClients(ln); err != nil {
+		ln.Close()
+		return fmt.Errorf("serving %s connections: %w", firewall.KindHTTP, err)
+	}
 	return s.serve(ctx, ln, &service{Server: s, kind: firewall.KindHTTP, port: portHTTP})
 }
 
@@ -134,18 +145,26 @@ type service struct {
 	kind firewall.Kind
 	port uint16
 
-	// Of the one for TLS; tunnels, patrol and due are its loop's.
+	// Of the one for TLS; tunnels, patrol, due and pipes are its loop's.
 	ctx      context.Context
 	loop     *loop
 	tunnels  tunnels
 	patrol   patrol
 	due      tunnelQueue
+	pipes    int            // in use
 	admitted sync.WaitGroup // connections, until they are recorded and gone
+	sweeper  sweeper
+
+	// swept is what the service has on the account of parked bytes; the loop's, of the
+	// one for HTTP guarded by mu.
+	swept int64
 
 	mu sync.Mutex // guards what follows
 	// Of the one for HTTP.
-	conns map[*net.TCPConn]struct{}
-	ended bool
+	conns    map[*net.TCPConn]*httpConn // clients and upstreams
+	sweeping bool
+	sweeps   sync.WaitGroup
+	ended    bool
 	// turned are the tallies of connections that were not let in, by the detail of
 	// their refusal; the gate's own words, of which there are few.
 	turned map[string]*firewall.Tally
@@ -157,7 +176,7 @@ func (s *Server) serve(parent context.Context, ln net.Listener, v *service) erro
 		return err
 	}
 	ctx, cancel := context.WithCancel(parent)
-	v.conns = make(map[*net.TCPConn]struct{})
+	v.conns = make(map[*net.TCPConn]*httpConn)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		<-ctx.Done()
@@ -167,6 +186,8 @@ func (s *Server) serve(parent context.Context, ln net.Listener, v *service) erro
 	err := v.accept(ctx, ln, &wg)
 	cancel()
 	wg.Wait()
+	v.sweeps.Wait()
+	v.settle(nil)
 	v.endTallies()
 	if parent.Err() != nil {
 		return nil
@@ -227,10 +248,11 @@ func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitG
 		client.Close()
 		return
 	}
-	v.track(client)
+	h := &httpConn{v: v, client: client}
+	v.track(client, h)
 	wg.Go(func() {
 		defer v.forget(client)
-		serveHTTP(v, ctx, client, rec)
+		h.serve(ctx, rec)
 	})
 }
 
@@ -251,15 +273,19 @@ func (v *service) forget(client *net.TCPConn) {
 	v.leave()
 }
 
-// track makes c one that cut closes, and closes it at once if cut was called.
-func (v *service) track(c *net.TCPConn) {
+// track makes c, of h, one that cut closes, and closes it at once if cut was called.
+func (v *service) track(c *net.TCPConn, h *httpConn) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.ended {
 		reset(c)
 		return
 	}
-	v.conns[c] = struct{}{}
+	v.conns[c] = h
+	if !v.sweeping {
+		v.sweeping = true
+		v.sweeps.Go(v.sweepHTTP)
+	}
 }
 
 // drop closes c and forgets it.

@@ -89,6 +89,7 @@ func (s *socket) close(reset bool) {
 func (s *socket) drop() {
 	if s.held {
 		s.held = false
+		s.tunnel.v.pipes--
 		if s.piped > 0 {
 			s.pipe.close()
 		} else {

@@ -43,6 +43,11 @@ type tunnel struct {
 	drained   int    // bytes of it, dropped after that
 	timer     timer
 
+	over    *refusal // the account of parked bytes has cut it
+	movedAt int64    // bytes that had moved when it was last looked at
+	emptyAt int64    // ... when it was last found to hold nothing
+	stalled bool     // none had moved then since the time before
+
 	doomed     atomic.Bool // a change of policy cuts it
 	prev, next *tunnel     // of the service
 	after      *tunnel     // that has its turn later
@@ -194,6 +199,8 @@ func (t *tunnel) end() {
 	r := v.end(&t.flow)
 	switch {
 	case r != nil:
+	case t.over != nil:
+		r = t.over
 	case v.ctx.Err() != nil:
 		t.rec.Detail = "cut by the gate"
 	default:
@@ -215,6 +222,9 @@ func (t *tunnel) forget() {
 
 // refuse has the client told why it gets no further, after that is recorded.
 func (t *tunnel) refuse(r *refusal) {
+	if t.over != nil {
+		r = t.over
+	}
 	t.loop.unset(&t.timer)
 	t.up.close(true)
 	t.freeHello()

@@ -67,6 +67,9 @@ var tunnels = Group{Letter: "S", Title: "TLS on port 443", Probes: []Probe{
 	{ID: "S23",
 		Tried: "find a fault of the gate's own code, be it by what a listed server or its DNS answers",
 		Must:  "what it was about is refused and on record; no other connection feels it"},
+	{ID: "S24",
+		Tried: "open many connections to a listed server that sends without end, and read from none",
+		Must:  "the memory that the gate and the kernel hold for them is bounded for each run; the worst are cut"},
 }}
 
 var requests = Group{Letter: "H", Title: "HTTP on port 80", Probes: []Probe{
