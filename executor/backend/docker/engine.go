@@ -54,7 +54,7 @@ const (
 )
 
 // steadyTimeout bounds what is not given up with its caller's context; see steady.
-const steadyTimeout = 30 * time.Second
+const steadyTimeout = time.Minute
 
 // Config is what Open needs. All fields are required.
 type Config struct {
