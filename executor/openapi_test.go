@@ -206,7 +206,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 // recorded to print against the schema. There is one of each type.
 func TestEventsMatchTheDocument(t *testing.T) {
 	h := start(t)
-	id := h.begin(command(`echo out; echo err >&2; cat; echo; sleep 1; touch a.txt`, `"artifacts":["*.txt"]`))
+	id := h.begin(command(`echo out; echo err >&2; echo "$(cat)"; sleep 1; touch a.txt`, `"artifacts":["*.txt"]`))
 	h.awaitText(id, "the prompt")
 	h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: "api.anthropic.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Rule: ".anthropic.com", Line: 4})
 	h.finish(id)
