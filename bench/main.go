@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,11 +49,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // A bench is what is measured, and how much of it.
 type bench struct {
 	*client.Client
-	stack    string // the name of the stack, which its containers and networks bear
-	image    string // of the sandboxes, and of their peers
-	executor string // the executor's image, which the API's peer runs in
-	resolver string // of the demo's internet
-	rounds   int    // of starts; the other figures take fewer
+	stack    string         // the name of the stack, which its containers and networks bear
+	image    string         // of the sandboxes, and of their peers
+	executor string         // the executor's image, which the API's peer runs in
+	resolver string         // of the demo's internet
+	rounds   int            // of starts; the other figures take fewer
+	ups      report.Samples // times from nothing to ready, in ms
+	only     *regexp.Regexp // the steps that are taken
 	flags    *report.Flags
 	log      io.Writer
 }
@@ -65,8 +69,18 @@ func parse(args []string, stderr io.Writer) (*bench, error) {
 	flags.StringVar(&b.image, "image", "sallyport/agent:dev", "`image` of the sandboxes")
 	flags.StringVar(&b.executor, "executor-image", "sallyport/executor:dev", "`image` that the API's peer runs in")
 	flags.StringVar(&b.resolver, "resolver", "", "`address` of the resolver of the demo's internet")
+	only := flags.String("only", "", "take only the steps whose name, like \"restarts\", matches this `expression`")
+	flags.Func("up", "`ms` that the stack took from nothing to ready; may be given several times", func(v string) error {
+		took, err := strconv.ParseFloat(v, 64)
+		b.ups = append(b.ups, took)
+		return err
+	})
 	if err := flags.Parse(args); err != nil {
 		return nil, err
+	}
+	var err error
+	if b.only, err = regexp.Compile(*only); err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
 	}
 	if *tokenFile == "" || b.resolver == "" {
 		return nil, errors.New("-token-file and -resolver are required")
@@ -97,8 +111,12 @@ func (b *bench) measure(ctx context.Context) (all []report.Figure, err error) {
 		{"requests", func(ctx context.Context) ([]report.Figure, error) { return b.requests(ctx, peer) }},
 		{"the tunnel", b.tunnel},
 		{"memory afterwards", func(ctx context.Context) ([]report.Figure, error) { return b.memory(ctx, peer, "after all this") }},
+		{"restarts", func(ctx context.Context) ([]report.Figure, error) { return b.restarts(ctx, peer) }},
 	}
 	for _, step := range steps {
+		if !b.only.MatchString(step.name) {
+			continue
+		}
 		fmt.Fprintf(b.log, "bench: measuring %s\n", step.name)
 		figures, err := step.take(ctx)
 		if err != nil {

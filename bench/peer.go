@@ -24,7 +24,7 @@ func (b *bench) startPeer(ctx context.Context) (*peer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	id, err := docker(ctx, "run", "--detach", "--rm",
+	id, err := docker(ctx, "run", "--detach", // not --rm, for it is restarted
 		"--label", "org.sallyport.stack="+b.stack, "--label", "org.sallyport.role=bench",
 		"--network", b.stack+"_api", "--publish", "127.0.0.1::"+strconv.Itoa(peerPort),
 		"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
@@ -43,18 +43,19 @@ func (b *bench) startPeer(ctx context.Context) (*peer, error) {
 
 // find asks where the peer was published and waits until it answers there.
 func (p *peer) find(ctx context.Context) error {
+	if err := p.locate(ctx); err != nil {
+		return err
+	}
+	return await(ctx, func() error { return p.record(ctx, "/", http.Header{}, nil) })
+}
+
+func (p *peer) locate(ctx context.Context) error {
 	published, err := docker(ctx, "port", p.id, strconv.Itoa(peerPort)+"/tcp")
 	if err != nil {
 		return err
 	}
 	p.url = "http://" + strings.Fields(published)[0]
-	for range 50 {
-		if err = p.record(ctx, "/", http.Header{}, nil); err == nil {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return err
+	return nil
 }
 
 // record has the peer answer a path with these bytes from now on.

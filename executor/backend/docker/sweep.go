@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
@@ -69,7 +70,8 @@ func (e *Engine) sweepContainers(ctx context.Context, role string) (int, error) 
 	return n, errors.Join(removed...)
 }
 
-// sweepNetworks returns the cells whose networks it removed.
+// sweepNetworks returns the cells whose networks it removed, some at a time: nothing
+// starts before all are gone.
 func (e *Engine) sweepNetworks(ctx context.Context) ([]string, error) {
 	mine := e.mine(RoleNetwork)
 	mine.Add("label", LabelCell) // not the stack's other networks
@@ -77,17 +79,22 @@ func (e *Engine) sweepNetworks(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list networks: %w", err)
 	}
+	found = slices.DeleteFunc(found, func(n network.Summary) bool { return n.Labels[LabelCell] == "" })
+	errs := make([]error, len(found))
+	var group errgroup.Group
+	group.SetLimit(removals)
+	for i, n := range found {
+		group.Go(func() error {
+			errs[i] = e.removeNetwork(ctx, n.ID)
+			return nil
+		})
+	}
+	group.Wait()
 	var cells []string
-	var errs []error
-	for _, n := range found {
-		if n.Labels[LabelCell] == "" {
-			continue
+	for i, n := range found {
+		if errs[i] == nil {
+			cells = append(cells, n.Labels[LabelCell])
 		}
-		if err := e.removeNetwork(ctx, n.ID); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		cells = append(cells, n.Labels[LabelCell])
 	}
 	return cells, errors.Join(errs...)
 }
