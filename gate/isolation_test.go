@@ -103,6 +103,9 @@ func (g *testGate) wantOwnOnly(t *testing.T, port uint16, said []byte) {
 	t.Helper()
 	for from, want := range map[byte]bool{1: false, 2: true} {
 		c, err := g.dialCell("tcp4", from, 2, port)
+		if err != nil && !want {
+			continue // reset before the dial was told that it had connected
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

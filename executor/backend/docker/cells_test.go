@@ -227,8 +227,6 @@ func TestGateStartsAgainAfterItsCellsHaveGone(t *testing.T) {
 	}
 }
 
-// TestKeeperThatFails has a keeper that says nothing.
-//
 // TestSlowEngine has an engine that takes longer to start a keeper than a keeper gets
 // on a quick one. That a keeper which ends is not waited for is TestKeeperThatFails's.
 func TestSlowEngine(t *testing.T) {
@@ -261,6 +259,8 @@ func TestSlowEngine(t *testing.T) {
 	acquire(t, s.Cells(0))
 }
 
+// TestKeeperThatFails has a keeper that says nothing.
+//
 // probe: N13, X3
 // oracle: the engine, which has no object of the cell left
 func TestKeeperThatFails(t *testing.T) {
