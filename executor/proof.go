@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// proofTimeout bounds one check of the boundary, proofPatience how long a run
-	// waits for the first one.
-	proofTimeout  = 2 * time.Minute
+	// proofTimeout bounds one check of the boundary, whose steps are bounded each for
+	// itself, on the slowest of machines; proofPatience how long a run waits for the
+	// first one.
+	proofTimeout  = 6 * time.Minute
 	proofPatience = time.Minute
 	// proofPause is the time between attempts at the first check.
 	proofPause = 2 * time.Second

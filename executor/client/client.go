@@ -31,7 +31,7 @@ import (
 // The bounds of a call that has one answer.
 const (
 	callTimeout     = 30 * time.Second
-	boundaryTimeout = 3 * time.Minute
+	boundaryTimeout = 7 * time.Minute
 	maxAnswer       = 256 << 20 // bytes; a result holds the output of a run
 )
 
