@@ -1,11 +1,16 @@
 package dnsgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
+	"syscall"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,12 +19,16 @@ import (
 // after another, so that no cell waits for more than a batch of each other one.
 // An answer is made from memory in microseconds: one goroutine does for all.
 //
-// It waits with an epoll of its own. The runtime's poller would cost each query
-// a failed read, a change of goroutine and, where the program was idle, more
-// threads that wake up.
+// It has an epoll of its own, which the runtime's poller knows as one descriptor
+// and waits for. Sockets that the poller knew would cost each query a failed read
+// and a change of goroutine. A wait of its own would be a call of the kernel that
+// the runtime is told of: where the program was idle, that wakes its monitor thread,
+// for each query.
 type Loop struct {
 	epoll int // descriptor
-	stop  int // descriptor: an eventfd that ends the loop
+	file  *os.File
+	ready syscall.RawConn // of file
+	stop  int             // descriptor: an eventfd that ends the loop
 	done  chan struct{}
 
 	mu      sync.Mutex // guards what follows
@@ -34,20 +43,45 @@ const stopID = 0
 func NewLoop() (*Loop, error) {
 	l := &Loop{done: make(chan struct{}), sockets: make(map[int32]*socket)}
 	var err error
-	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("dnsgate: epoll: %w", err)
-	}
 	if l.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		unix.Close(l.epoll)
 		return nil, fmt.Errorf("dnsgate: eventfd: %w", err)
 	}
-	if err := l.watch(l.stop, stopID); err != nil {
-		unix.Close(l.epoll)
-		unix.Close(l.stop)
+	if err = l.open(); err == nil {
+		err = l.watch(l.stop, stopID)
+	}
+	if err != nil {
+		l.release()
 		return nil, err
 	}
 	go l.run()
 	return l, nil
+}
+
+// open makes the epoll, for the runtime's poller to wait for.
+func (l *Loop) open() (err error) {
+	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("dnsgate: epoll: %w", err)
+	}
+	err = unix.SetNonblock(l.epoll, true) // else the poller would not take it
+	l.file = os.NewFile(uintptr(l.epoll), "epoll")
+	if err == nil {
+		err = l.file.SetReadDeadline(time.Time{}) // fails if it cannot be waited for
+	}
+	if err == nil {
+		l.ready, err = l.file.SyscallConn()
+	}
+	if err != nil {
+		return fmt.Errorf("dnsgate: wait for an epoll: %w", err)
+	}
+	return nil
+}
+
+// release closes the descriptors.
+func (l *Loop) release() {
+	unix.Close(l.stop)
+	if l.file != nil {
+		l.file.Close()
+	}
 }
 
 // Close ends the loop and returns when it has ended. The cells that it still has
@@ -58,8 +92,7 @@ func (l *Loop) Close() error {
 		return fmt.Errorf("dnsgate: end the loop: %w", err)
 	}
 	<-l.done
-	unix.Close(l.stop)
-	unix.Close(l.epoll)
+	l.release()
 	return nil
 }
 
@@ -75,21 +108,42 @@ func (l *Loop) watch(fd int, id int32) error {
 func (l *Loop) run() {
 	defer close(l.done)
 	b, events := newBatch(), make([]unix.EpollEvent, 64)
-	for {
-		n, err := unix.EpollWait(l.epoll, events, -1)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			l.fail(fmt.Errorf("dnsgate: wait for queries: %w", err))
-			return
+	var fault error
+	// All is done while Read asks whether it has to wait: an arrival meanwhile makes
+	// that wait a short one.
+	err := l.ready.Read(func(uintptr) (ended bool) {
+		for more := true; more && fault == nil && !ended; {
+			more, ended, fault = l.serveReady(b, events)
 		}
-		for i := range max(n, 0) {
-			if events[i].Fd == stopID {
-				return
-			}
-			if s := l.socket(events[i].Fd); s != nil {
-				s.serve(b)
-			}
+		return ended || fault != nil
+	})
+	if err = cmp.Or(fault, err); err != nil {
+		l.fail(fmt.Errorf("dnsgate: wait for queries: %w", err))
+	}
+}
+
+// serveReady serves a batch of each socket that is ready. More says that it may not
+// have been all: the poller tells only of what arrives.
+func (l *Loop) serveReady(b *batch, events []unix.EpollEvent) (more, ended bool, err error) {
+	r, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll),
+		uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0) // without waiting
+	if errno != 0 {
+		if errno == unix.EINTR {
+			return true, false, nil
+		}
+		return false, false, errno
+	}
+	n := int(r)
+	more = n == len(events)
+	for _, e := range events[:n] {
+		if e.Fd == stopID {
+			return false, true, nil
+		}
+		if s := l.socket(e.Fd); s != nil && s.serve(b) {
+			more = true
 		}
 	}
+	return more, false, nil
 }
 
 func (l *Loop) socket(id int32) *socket {

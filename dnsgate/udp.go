@@ -65,13 +65,13 @@ func (s *socket) close(epoll int) {
 	s.fd = -1
 }
 
-// serve answers one batch of the queries that have arrived. Its records are
-// delivered together, and before its replies are sent.
-func (s *socket) serve(b *batch) {
+// serve answers one batch of the queries that have arrived, and reports whether more
+// may wait. Its records are delivered together, and before its replies are sent.
+func (s *socket) serve(b *batch) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fd < 0 {
-		return
+		return false
 	}
 	defer s.w.c.contain(func() { s.fail(errors.New("dnsgate: a fault of the gate")) })
 	n, err := b.receive(s.fd, s.most)
@@ -79,9 +79,10 @@ func (s *socket) serve(b *batch) {
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 			s.fail(fmt.Errorf("dnsgate: read from UDP: %w", err))
 		}
-		return
+		return errors.Is(err, unix.EINTR)
 	}
-	if n == s.most {
+	more = n == s.most
+	if more {
 		s.most = min(2*s.most, maxBatch)
 	} else {
 		s.most = minBatch
@@ -89,6 +90,7 @@ func (s *socket) serve(b *batch) {
 	if replies := s.answer(b, n); s.w.deliver() {
 		s.together = b.send(s.fd, replies, s.together)
 	}
+	return more
 }
 
 // answer answers the first n messages and returns how many replies there are.

@@ -32,7 +32,8 @@ type path struct {
 type server struct {
 	name  string
 	cmd   *exec.Cmd
-	out   *os.File
+	log   *exec.Cmd // copies what it prints
+	out   *os.File  // ... to this file
 	paths []path
 }
 
@@ -58,8 +59,8 @@ func (b *bench) kinds() []kind {
 	return all
 }
 
-// run starts a program on the servers' processor. What it prints goes to a file,
-// as a log does.
+// run starts a program on the servers' processor. What it prints goes through a pipe
+// to a process that writes it to a file, as under an engine.
 func (b *bench) run(ctx context.Context, name string, env []string, command ...string) (*server, error) {
 	out, err := os.CreateTemp(b.dir, "log-")
 	if err != nil {
@@ -68,8 +69,19 @@ func (b *bench) run(ctx context.Context, name string, env []string, command ...s
 	s := &server{name: name, out: out}
 	s.cmd = exec.CommandContext(ctx, "taskset", append([]string{"-c", b.serverCPU}, command...)...)
 	s.cmd.Env = append(os.Environ(), env...)
-	s.cmd.Stdout, s.cmd.Stderr = out, out
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	s.log = exec.CommandContext(ctx, "cat")
+	s.log.Stdout = out
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	defer w.Close()
+	s.log.Stdin, s.cmd.Stdout, s.cmd.Stderr = r, w, w
+	if err := s.log.Start(); err != nil {
+		return nil, fmt.Errorf("start the log of %s: %w", name, err)
+	}
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -79,6 +91,7 @@ func (b *bench) run(ctx context.Context, name string, env []string, command ...s
 func (s *server) stop() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
+	_ = s.log.Wait() // it ends with what it reads from
 	s.out.Close()
 	os.Remove(s.out.Name())
 }
@@ -115,7 +128,12 @@ func (b *bench) startGate(ctx context.Context, more []string) (*server, error) {
 	for i := range zones {
 		allow = append(allow, fmt.Sprintf(".zone%02d.example", i+1))
 	}
-	file, socket := filepath.Join(b.dir, "allowlist.yaml"), filepath.Join(b.dir, "control.sock")
+	// In a directory of its own: the gate watches it, and the log is written beside.
+	config, socket := filepath.Join(b.dir, "gate"), filepath.Join(b.dir, "control.sock")
+	if err := os.MkdirAll(config, 0o755); err != nil {
+		return nil, err
+	}
+	file := filepath.Join(config, "allowlist.yaml")
 	text := "version: 1\npolicies:\n  bench: {allow: [" + strings.Join(allow, ", ") + "]}\n"
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, err

@@ -30,7 +30,8 @@ func run(ctx context.Context, args, environ []string, stdout io.Writer) error {
 	}
 	switch {
 	case len(args) == 0:
-		return gate.Run(ctx, settings, version.String(), slog.New(slog.NewJSONHandler(stdout, nil)), stdout)
+		out := gate.LogWriter(stdout)
+		return gate.Run(ctx, settings, version.String(), slog.New(slog.NewJSONHandler(out, nil)), out)
 	case len(args) == 1 && args[0] == "health":
 		return health(ctx, settings.ControlSocket, stdout)
 	case len(args) == 1 && args[0] == "reload":
