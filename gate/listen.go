@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"sallyport/sniproxy"
 )
 
 // sockets are where one cell is served.
@@ -32,14 +34,16 @@ func (s *server) listen(addr netip.Addr) (*sockets, error) {
 	}
 	// The kernel takes packets for any of its addresses on any interface. Bound
 	// to the cell's, the sockets are closed for every other cell.
-	// Go would set keep-alive on what they accept, with four calls for each. Until a
-	// tunnel stands, which sets its own, there are deadlines.
+	// Go would set keep-alive on what they accept, with four calls for each.
 	config := net.ListenConfig{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
 		err := bindToDevice(c, device)
 		if errors.Is(err, unix.EPERM) {
 			// Kernels before 5.7 want a capability for it that the gate does not have.
 			s.Log.Warn("cannot bind a socket to its interface", "address", address, "device", device, "error", err)
-			return nil
+			err = nil
+		}
+		if network == "tcp4" { // before a client can be there
+			err = errors.Join(err, sniproxy.ClientOptions(c))
 		}
 		return err
 	}}

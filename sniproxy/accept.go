@@ -70,24 +70,44 @@ func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
 	return err
 }
 
+// ClientOptions sets on a socket that is to listen what the connections of clients
+// have: keep-alive, no delay of short pieces, and buffers of a fixed size. The kernel
+// gives a connection the options that its listener has when it is made. ServeTLS and
+// ServeHTTP1 set them as well, which is too late for clients that came before: a
+// caller whose clients may, calls this from net.ListenConfig.Control.
+func ClientOptions(listener syscall.RawConn) error {
+	var err error
+	if e := listener.Control(func(own uintptr) {
+		fd := int(own)
+		err = errors.Join(setNoDelay(fd), setKeepAlive(fd), setClientBuffers(fd))
+	}); e != nil {
+		return e
+	}
+	return err
+}
+
+// prepare sets the options of a listener that the caller has made.
+func prepare(ln net.Listener) (syscall.RawConn, error) {
+	tcp, ok := ln.(*net.TCPListener)
+	if !ok {
+		return nil, fmt.Errorf("%T is not TCP", ln)
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return raw, ClientOptions(raw)
+}
+
 // listening takes the socket out of a listener, which is closed: Go's own poller
 // would wake for each connection as well.
 func listening(ln net.Listener) (fd int, err error) {
 	defer ln.Close()
-	tcp, ok := ln.(*net.TCPListener)
-	if !ok {
-		return -1, fmt.Errorf("%T is not TCP", ln)
-	}
-	raw, err := tcp.SyscallConn()
+	raw, err := prepare(ln)
 	if err != nil {
 		return -1, err
 	}
-	if e := raw.Control(func(own uintptr) {
-		// What it accepts has the same options.
-		if err = errors.Join(setNoDelay(int(own)), setKeepAlive(int(own)), setClientBuffers(int(own))); err == nil {
-			fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0)
-		}
-	}); e != nil {
+	if e := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
 		return -1, e
 	}
 	return fd, err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,7 +126,8 @@ func newCell(tb testing.TB, policy string, change func(*Server)) *cell {
 
 func listen(tb testing.TB) net.Listener {
 	tb.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return ClientOptions(c) }}
+	ln, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -80,12 +80,12 @@ func TestTunnelTail(t *testing.T) {
 		speaks   bool // the slow side says something meanwhile
 	}{
 		{"short download", 100 << 10, false, true, false},
-		{"long download", 2 << 20, false, true, false},
+		{"long download", 768 << 10, false, true, false},
 		{"short download, the client speaks", 100 << 10, false, true, true},
-		{"long download, the client speaks", 2 << 20, false, true, true},
+		{"long download, the client speaks", 768 << 10, false, true, true},
 		{"short upload", 100 << 10, true, true, false},
-		{"long upload", 2 << 20, true, true, false},
-		{"download without an end", 2 << 20, false, false, false},
+		{"long upload", 768 << 10, true, true, false},
+		{"download without an end", 768 << 10, false, false, false},
 		{"upload without an end", 100 << 10, true, false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestPolicyCutsTail(t *testing.T) {
 	k := newCanary(t)
 	c.origin("127.0.0.1:443", k.addr)
 	client, up := c.open(k)
-	send(t, up, make([]byte, 2<<20))
+	send(t, up, make([]byte, 768<<10))
 	_ = up.CloseWrite()
 	arrive(t, up)
 	reset(up)

@@ -165,22 +165,6 @@ func setClientBuffers(fd int) error {
 	return nil
 }
 
-// boundClients is setClientBuffers for a listener of Go's.
-func boundClients(ln net.Listener) error {
-	tcp, ok := ln.(*net.TCPListener)
-	if !ok {
-		return fmt.Errorf("%T is not TCP", ln)
-	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if e := raw.Control(func(fd uintptr) { err = setClientBuffers(int(fd)) }); e != nil {
-		return e
-	}
-	return err
-}
-
 // A sweeper looks at the tunnels of a service, on its loop.
 type sweeper struct {
 	v     *service

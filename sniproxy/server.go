@@ -131,7 +131,7 @@ type Server struct {
 // ServeHTTP1 forwards the HTTP/1.1 requests of the connections that ln accepts
 // to port 80 of the host that each request names. It ends as ServeTLS does.
 func (s *Server) ServeHTTP1(ctx context.Context, ln net.Listener) error {
-	if err := boundClients(ln); err != nil {
+	if _, err := prepare(ln); err != nil {
 		ln.Close()
 		return fmt.Errorf("serving %s connections: %w", firewall.KindHTTP, err)
 	}
