@@ -29,6 +29,7 @@ type call struct {
 
 // An answer is what GitHub said to a call that it took.
 type answer struct {
+	status int // 2xx
 	body   []byte
 	header http.Header
 }
@@ -102,7 +103,7 @@ func attempt(ctx context.Context, to *endpoint, c call) (answer, *Error) {
 		return answer{}, c.refused(resp.Response, err)
 	}
 	body, err := io.ReadAll(resp.Body)
-	a := answer{body: body, header: resp.Header}
+	a := answer{status: resp.StatusCode, body: body, header: resp.Header}
 	switch {
 	case err == nil:
 		return a, nil

@@ -15,10 +15,13 @@ func (a *App) Revoke(ctx context.Context, token string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, overallTimeout)
 	defer cancel()
-	_, err := do(ctx, a.plain, call{op: op, method: http.MethodDelete, path: "installation/token", token: token})
+	got, err := do(ctx, a.plain, call{op: op, method: http.MethodDelete, path: "installation/token", token: token})
 	switch status(err) {
 	case http.StatusUnauthorized, http.StatusNotFound:
 		return nil
+	}
+	if err == nil && got.status != http.StatusNoContent {
+		return malformed(op, "GitHub answers 204 to that, and this was another answer: is the address of its API right?")
 	}
 	return err
 }

@@ -25,6 +25,7 @@ func TestRevokeFaults(t *testing.T) {
 		{"a rate limit", status(429, "Retry-After", "5"), 1, "", 6 * time.Second},
 		{"500 for ever", status(500), 0, githubauth.ReasonServer, 30 * time.Second},
 		{"hangs for ever", hang, 0, githubauth.ReasonTimeout, 30 * time.Second},
+		{"200, by something in between", status(200), 0, githubauth.ReasonMalformed, time.Second},
 		{"403", status(403), 0, githubauth.ReasonNotPermitted, time.Second},
 	} {
 		inBubble(t, func(t *testing.T, b *bench) {

@@ -143,7 +143,7 @@ func (s *Server) fail(w *recorder, r *http.Request, api bool) bool {
 		select {
 		case <-time.After(f.Delay.Duration):
 		case <-r.Context().Done():
-			return true
+			panic(http.ErrAbortHandler) // no answer; net/http would make it a 200
 		}
 	}
 	if f.Truncate {
