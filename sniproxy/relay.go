@@ -10,9 +10,9 @@ import (
 )
 
 // turnBytes is about how many bytes of one direction are moved, in one piece, before
-// other tunnels have their turn. A new connection waits for a few turns; much less
-// than that costs more, and more gains nothing.
-const turnBytes = 256 << 10
+// other tunnels have their turn: as many as a pipe holds. A new connection waits for a
+// few turns; less at a time costs more processor.
+const turnBytes = pipeBytes
 
 // errCut ends a tunnel that is over budget.
 var errCut = errors.New("cut")
