@@ -78,10 +78,11 @@ func (s *Server) park(diff int64) {
 // may is how many bytes a cell may hold now.
 func (s *Server) may() int64 {
 	p := s.parked()
-	if most := p.limit / parkedShares; p.held.Load() <= p.limit {
-		return most
+	most := p.limit / parkedShares
+	if p.held.Load() > p.limit {
+		most = min(most, p.limit/max(p.holders.Load(), 1))
 	}
-	return min(p.limit/parkedShares, p.limit/max(p.holders.Load(), 1))
+	return most
 }
 
 // A holding is what one connection of a client holds, with the one to its host.
@@ -100,8 +101,8 @@ func (v *service) settle(all []holding) {
 	}
 	v.park(sum - v.swept)
 	v.swept = sum
-	may := v.may()
-	over := v.parkedBytes.Load() - may
+	may, cell := v.may(), v.parkedBytes.Load()
+	over := cell - may
 	if over <= 0 {
 		return
 	}
@@ -114,7 +115,6 @@ func (v *service) settle(all []holding) {
 		}
 		return cmp.Compare(b.bytes, a.bytes)
 	})
-	cell := v.parkedBytes.Load()
 	for i := range all {
 		if over <= 0 {
 			return
@@ -132,7 +132,7 @@ func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<2
 
 // heldNow is what the kernel holds for a socket: received and not read, queued and
 // not confirmed, and set aside for more of it. A kernel that does not say is one
-// before 4.12; see listening.
+// before 4.12; see setClientBuffers.
 func heldNow(fd int) (n int64, err error) {
 	const rmem, forward, queued, backlog = 0, 4, 5, 7 // linux/sock_diag.h
 	var info [9]uint32
@@ -208,7 +208,7 @@ func (t *tunnel) holds() int64 {
 	n := waiting
 	for _, fd := range [...]int{t.client.fd, t.up.fd} {
 		if fd >= 0 {
-			held, _ := heldNow(fd) // listening has found that it can be asked
+			held, _ := heldNow(fd) // setClientBuffers has found that it can be asked
 			n += held
 		}
 	}
