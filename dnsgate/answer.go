@@ -1,9 +1,7 @@
 package dnsgate
 
 import (
-	"fmt"
 	"net/netip"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -95,13 +93,9 @@ func (w *answerer) respond(msg []byte, client netip.AddrPort) (reply []byte) {
 	rec := &w.records[len(w.records)-1]
 	rec.Time, rec.Client, rec.Kind = w.now, client, firewall.KindDNS
 	rec.Verdict, rec.Reason = firewall.Deny, firewall.ReasonBadQuery
-	defer func() {
-		// A fault in the parser must not end the gate of every other cell.
-		if p := recover(); p != nil {
-			w.c.Log.Error("dnsgate: panic while answering", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			rec.Verdict, rec.Reason, rec.Detail, reply = firewall.Deny, firewall.ReasonFault, "a fault of the gate: its log says more", nil
-		}
-	}()
+	defer w.c.contain(func() {
+		rec.Verdict, rec.Reason, rec.Detail, reply = firewall.Deny, firewall.ReasonFault, "a fault of the gate: its log says more", nil
+	})
 	if !w.c.general {
 		if reply, ok := w.answerFast(msg, rec); ok {
 			return reply
