@@ -21,25 +21,28 @@ import (
 // ours are as good as a library to those that do import them: they know nothing of
 // what sallyport is, so they turn no direction round.
 var allowed = map[string][]string{
-	"firewall":                {"internal/strictyaml"},
-	"githubauth":              {"internal/strictyaml"},
-	"firewall/patch":          {"firewall"},
-	"dnsgate":                 {"firewall"},
-	"sniproxy":                {"firewall"},
-	"gate/control":            {"firewall"},
-	"gate":                    {"firewall", "dnsgate", "sniproxy", "gate/control", "internal/envvars"},
-	"cell":                    {},
-	"entrypoint":              {},
-	"entrypoint/probe":        {},
-	"entrypoint/github":       {"entrypoint"},
-	"executor/api":            {"firewall"},
-	"executor/client":         {"firewall", "executor/api"},
-	"executor/sessionlog":     {"firewall", "executor/api"},
-	"executor/agent":          {"firewall", "entrypoint", "entrypoint/github", "executor/api"},
-	"executor/tokens":         {"githubauth"},
-	"executor/tree":           {},
-	"executor/backend":        {},
-	"executor/backend/docker": {"executor/backend"},
+	"firewall":                  {"internal/strictyaml"},
+	"githubauth":                {"internal/strictyaml"},
+	"firewall/patch":            {"firewall"},
+	"dnsgate":                   {"firewall"},
+	"sniproxy":                  {"firewall"},
+	"gate/control":              {"firewall"},
+	"gate":                      {"firewall", "dnsgate", "sniproxy", "gate/control", "internal/envvars"},
+	"cell":                      {},
+	"entrypoint/wire":           {},
+	"entrypoint/pid1":           {"entrypoint/wire", "entrypoint/pid1/artifacts", "entrypoint/pid1/files"},
+	"entrypoint/pid1/artifacts": {"entrypoint/wire"},
+	"entrypoint/pid1/files":     {"entrypoint/wire"},
+	"entrypoint/probe":          {},
+	"entrypoint/github":         {"entrypoint/wire"},
+	"executor/api":              {"firewall"},
+	"executor/client":           {"firewall", "executor/api"},
+	"executor/sessionlog":       {"firewall", "executor/api"},
+	"executor/agent":            {"firewall", "entrypoint/wire", "entrypoint/github", "executor/api"},
+	"executor/tokens":           {"githubauth"},
+	"executor/tree":             {},
+	"executor/backend":          {},
+	"executor/backend/docker":   {"executor/backend"},
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},
 	"internal/envvars":        {},
@@ -184,6 +187,23 @@ func TestHostStartsNoProgram(t *testing.T) {
 	commands, err := os.ReadDir("cmd")
 	if err != nil || len(commands) != 5 {
 		t.Errorf("%d commands, %v: say above which of them run on the host", len(commands), err)
+	}
+}
+
+// TestOnlyTheEntrypointIsPID1 requires that no other program links what runs as PID 1 of
+// a sandbox: it takes over signals, children and descriptors of its process.
+func TestOnlyTheEntrypointIsPID1(t *testing.T) {
+	const pid1 = "sallyport/entrypoint/pid1"
+	commands, err := os.ReadDir("cmd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands {
+		imported := strings.Fields(goTool(t, "list", "-deps", "./cmd/"+c.Name()))
+		linked := slices.ContainsFunc(imported, func(path string) bool { return path == pid1 || strings.HasPrefix(path, pid1+"/") })
+		if linked != (c.Name() == "entrypoint") {
+			t.Errorf("%s links %s: %t", c.Name(), pid1, linked)
+		}
 	}
 }
 

@@ -209,7 +209,7 @@ func TestFramesAreDocumented(t *testing.T) {
 	if !ok || !both {
 		t.Fatal("docs/architecture.md does not say which frames go where")
 	}
-	toExecutor, _, _ = strings.Cut(toExecutor, "[entrypoint/wire.go]")
+	toExecutor, _, _ = strings.Cut(toExecutor, "[entrypoint/wire/wire.go]")
 	for _, m := range inCode.FindAllStringSubmatch(toSandbox, -1) {
 		there[m[1]] = nil
 	}
@@ -217,7 +217,7 @@ func TestFramesAreDocumented(t *testing.T) {
 		back[m[1]] = nil
 	}
 	var down, up []string
-	for _, m := range frame.FindAllStringSubmatch(read(t, "entrypoint/wire.go"), -1) {
+	for _, m := range frame.FindAllStringSubmatch(read(t, "entrypoint/wire/wire.go"), -1) {
 		switch name := strings.ToLower(m[1]); {
 		case strings.Contains(m[0], "to the sandbox:"):
 			down = append(down, name)

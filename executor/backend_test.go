@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/backend"
 )
 
@@ -38,7 +38,7 @@ type processBackend struct {
 	pi     string   // the shell script that runs instead of pi
 	git    []string // what runs instead of a checkout, if not empty
 	specs  []backend.Spec
-	jobs   []entrypoint.Job // as the executor sent them
+	jobs   []wire.Job // as the executor sent them
 	last   *processSandbox
 }
 
@@ -84,13 +84,13 @@ func (b *processBackend) Start(_ context.Context, spec backend.Spec) (backend.Sa
 // relay carries frames to the entrypoint.
 func (b *processBackend) relay(r *io.PipeReader, in io.WriteCloser, workspace, home string) {
 	defer in.Close()
-	frames, out := entrypoint.NewReader(r), entrypoint.NewWriter(in)
+	frames, out := wire.NewReader(r), wire.NewWriter(in)
 	for {
 		f, err := frames.Next()
-		if err == nil && f.Type == entrypoint.FrameJob {
+		if err == nil && f.Type == wire.FrameJob {
 			f.Payload, err = b.settle(f.Payload, workspace, home)
 		}
-		if err == nil && f.Type == entrypoint.FrameUpdate {
+		if err == nil && f.Type == wire.FrameUpdate {
 			f.Payload = bytes.ReplaceAll(f.Payload, []byte(runDir), []byte(home+runDir))
 		}
 		if err == nil {
@@ -104,7 +104,7 @@ func (b *processBackend) relay(r *io.PipeReader, in io.WriteCloser, workspace, h
 }
 
 func (b *processBackend) settle(payload []byte, workspace, home string) ([]byte, error) {
-	var job entrypoint.Job
+	var job wire.Job
 	if err := json.Unmarshal(payload, &job); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/firewall"
@@ -31,7 +31,7 @@ func (h *harness) recorded(name, script string) agent.Outcome {
 	h.backend.set(func(b *processBackend) { b.pi = "cat " + path + "; " + script })
 	p := agent.Pi{}.NewParser(agent.Input{})
 	p.Stdout(data)
-	return p.Finish(entrypoint.Exit{})
+	return p.Finish(wire.Exit{})
 }
 
 const piRequest = `{"prompt":"Look around.","config":{"agent":"pi","model":"anthropic/claude-sonnet-4-6"}}`

@@ -10,22 +10,23 @@ import (
 	"os"
 	"time"
 
-	"sallyport/entrypoint"
 	"sallyport/entrypoint/github"
+	"sallyport/entrypoint/pid1"
+	"sallyport/entrypoint/wire"
 )
 
 // play makes this process what a test needs inside or in place of a sandbox.
 func play(role string) error {
 	switch role {
 	case "entrypoint":
-		return entrypoint.Main(context.Background(), os.Stdin, os.Stdout)
+		return pid1.Main(context.Background(), os.Stdin, os.Stdout)
 	case "dead": // a sandbox that ends before it is ready
 		return nil
 	case "forger":
 		return forge()
 	case "babbler": // a sandbox that does not keep to the protocol
-		out := entrypoint.NewWriter(os.Stdout)
-		if err := out.WriteJSON(entrypoint.FrameReady, entrypoint.Ready{Version: entrypoint.ProtocolVersion}); err != nil {
+		out := wire.NewWriter(os.Stdout)
+		if err := out.WriteJSON(wire.FrameReady, wire.Ready{Version: wire.ProtocolVersion}); err != nil {
 			return err
 		}
 		if _, err := nextJob(); err != nil {
@@ -42,9 +43,9 @@ func play(role string) error {
 	return fmt.Errorf("no role %q", role)
 }
 
-func nextJob() (entrypoint.Job, error) {
-	var job entrypoint.Job
-	f, err := entrypoint.NewReader(os.Stdin).Next()
+func nextJob() (wire.Job, error) {
+	var job wire.Job
+	f, err := wire.NewReader(os.Stdin).Next()
 	if err == nil {
 		err = json.Unmarshal(f.Payload, &job)
 	}
@@ -54,8 +55,8 @@ func nextJob() (entrypoint.Job, error) {
 // forge is a PID 1 that was subverted: it sends an archive that leads out of
 // the workspace and says that all went well.
 func forge() error {
-	out := entrypoint.NewWriter(os.Stdout)
-	if err := out.WriteJSON(entrypoint.FrameReady, entrypoint.Ready{Version: entrypoint.ProtocolVersion}); err != nil {
+	out := wire.NewWriter(os.Stdout)
+	if err := out.WriteJSON(wire.FrameReady, wire.Ready{Version: wire.ProtocolVersion}); err != nil {
 		return err
 	}
 	job, err := nextJob()
@@ -70,10 +71,10 @@ func forge() error {
 	w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "link/passwd", Size: 4, Mode: 0o600})
 	w.Write([]byte("evil"))
 	w.Close()
-	out.WriteJSON(entrypoint.FrameStarted, entrypoint.Started{JobID: job.ID, PID: 2})
-	out.Write(entrypoint.FrameArtifact, archive.Bytes())
-	out.Write(entrypoint.FrameArtifact, nil)
-	return out.WriteJSON(entrypoint.FrameExit, entrypoint.Exit{JobID: job.ID})
+	out.WriteJSON(wire.FrameStarted, wire.Started{JobID: job.ID, PID: 2})
+	out.Write(wire.FrameArtifact, archive.Bytes())
+	out.Write(wire.FrameArtifact, nil)
+	return out.WriteJSON(wire.FrameExit, wire.Exit{JobID: job.ID})
 }
 
 // lookUp asks a DNS server for names, from an address of the cell, and prints

@@ -1,5 +1,5 @@
 // Command entrypoint is PID 1 of a sandbox. Without arguments it speaks the wire
-// protocol of package entrypoint over its standard input and output. Two
+// protocol of package wire over its standard input and output. Two
 // sub-commands serve the proof of the sandbox's boundary (package probe):
 //
 //	entrypoint probe    tries what a JSON request on standard input lists
@@ -22,8 +22,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"sallyport/entrypoint"
 	"sallyport/entrypoint/github"
+	"sallyport/entrypoint/pid1"
 	"sallyport/entrypoint/probe"
 )
 
@@ -48,7 +48,7 @@ func run(ctx context.Context, args, environ []string, stdin io.Reader, stdout io
 		return github.Gh(args, environ)
 	}
 	if len(args) == 1 {
-		return entrypoint.Main(ctx, stdin, stdout)
+		return pid1.Main(ctx, stdin, stdout)
 	}
 	if len(args) > 2 {
 		return fmt.Errorf("unexpected argument %q", args[2])

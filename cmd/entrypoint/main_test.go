@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Main itself takes over its process, so package entrypoint tests it in others.
+// Main itself takes over its process, so package pid1 tests it in others.
 
 func TestProbe(t *testing.T) {
 	var out strings.Builder

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
@@ -180,11 +180,11 @@ func (processes) Start(_ context.Context, spec backend.Spec) (backend.Sandbox, e
 // this machine.
 func relay(r *io.PipeReader, in io.WriteCloser, places *strings.Replacer) {
 	defer in.Close()
-	frames, out := entrypoint.NewReader(r), entrypoint.NewWriter(in)
+	frames, out := wire.NewReader(r), wire.NewWriter(in)
 	for {
 		f, err := frames.Next()
-		if err == nil && f.Type == entrypoint.FrameJob {
-			var job entrypoint.Job
+		if err == nil && f.Type == wire.FrameJob {
+			var job wire.Job
 			if err = json.Unmarshal([]byte(places.Replace(string(f.Payload))), &job); err == nil {
 				job.ExtraCA = nil
 				f.Payload, err = json.Marshal(job)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/pid1"
 )
 
 var update = flag.Bool("update", false, "write what the scripts got to testdata")
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"sallyport": main,
 		"entrypoint": func() { // PID 1 of the tests' sandboxes
-			if err := entrypoint.Main(context.Background(), os.Stdin, os.Stdout); err != nil {
+			if err := pid1.Main(context.Background(), os.Stdin, os.Stdout); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}

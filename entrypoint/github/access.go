@@ -17,7 +17,7 @@ import (
 	"os"
 	"strings"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 )
 
 // Paths inside a sandbox, all on tmpfs.
@@ -60,25 +60,25 @@ type Access struct {
 // Identity is who commits; the zero Identity leaves that as it is.
 type Identity struct{ Name, Email string }
 
-// Shims are the names that PID 1 must link to itself (entrypoint.Job.Shims).
+// Shims are the names that PID 1 must link to itself (wire.Job.Shims).
 func Shims() []string { return []string{CredentialShim, GhShim} }
 
 // TokenFile is the file that a fresh token replaces.
-func TokenFile(token string) entrypoint.File {
-	return entrypoint.File{Path: TokenPath, Mode: 0o600, Content: []byte(token)}
+func TokenFile(token string) wire.File {
+	return wire.File{Path: TokenPath, Mode: 0o600, Content: []byte(token)}
 }
 
 // Files are those of a job with access: token, git's configuration and what the
 // helper goes by, and the App's key unless it is empty.
-func Files(a Access, token string, key []byte) []entrypoint.File {
+func Files(a Access, token string, key []byte) []wire.File {
 	access, _ := json.Marshal(a) // strings can always be encoded
-	files := []entrypoint.File{
+	files := []wire.File{
 		TokenFile(token),
 		{Path: accessPath, Mode: 0o600, Content: access},
 		{Path: configPath, Mode: 0o644, Content: []byte(gitConfig(a.Host))},
 	}
 	if len(key) > 0 {
-		files = append(files, entrypoint.File{Path: KeyPath, Mode: 0o400, Content: key})
+		files = append(files, wire.File{Path: KeyPath, Mode: 0o400, Content: key})
 	}
 	return files
 }
@@ -86,7 +86,7 @@ func Files(a Access, token string, key []byte) []entrypoint.File {
 // gitConfig is the system's configuration of git (git-config(1)): the helper for
 // one host, https in place of ssh, and no complaint about who owns a workspace.
 func gitConfig(host string) string {
-	return strings.NewReplacer("HOST", host, "HELPER", entrypoint.ShimDir+"/"+CredentialShim).Replace(`[include]
+	return strings.NewReplacer("HOST", host, "HELPER", wire.ShimDir+"/"+CredentialShim).Replace(`[include]
 	path = /etc/gitconfig
 [credential "https://HOST"]
 	helper =

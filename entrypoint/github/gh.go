@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 )
 
 // beganWith is the variable that holds the token that the run began with.
@@ -61,7 +61,7 @@ func nextGh(environ []string) (string, error) {
 		}
 	}
 	for _, dir := range filepath.SplitList(dirs) {
-		if !filepath.IsAbs(dir) || filepath.Clean(dir) == entrypoint.ShimDir {
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) == wire.ShimDir {
 			continue
 		}
 		candidate := filepath.Join(dir, GhShim)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
@@ -145,9 +145,9 @@ func TestJobs(t *testing.T) {
 	}
 	pi := []string{"PI_OFFLINE=1", "PI_SKIP_VERSION_CHECK=1", "PI_TELEMETRY=0"}
 	ca := []string{
-		"AWS_CA_BUNDLE=" + entrypoint.CABundlePath, "CURL_CA_BUNDLE=" + entrypoint.CABundlePath, "GIT_SSL_CAINFO=" + entrypoint.CABundlePath,
-		"NODE_EXTRA_CA_CERTS=" + entrypoint.CABundlePath, "PIP_CERT=" + entrypoint.CABundlePath,
-		"REQUESTS_CA_BUNDLE=" + entrypoint.CABundlePath, "SSL_CERT_FILE=" + entrypoint.CABundlePath,
+		"AWS_CA_BUNDLE=" + wire.CABundlePath, "CURL_CA_BUNDLE=" + wire.CABundlePath, "GIT_SSL_CAINFO=" + wire.CABundlePath,
+		"NODE_EXTRA_CA_CERTS=" + wire.CABundlePath, "PIP_CERT=" + wire.CABundlePath,
+		"REQUESTS_CA_BUNDLE=" + wire.CABundlePath, "SSL_CERT_FILE=" + wire.CABundlePath,
 	}
 	all := func(in *agent.Input) {
 		in.Keys = map[string]string{"ANTHROPIC_API_KEY": "sk-a", "OPENAI_API_KEY": "sk-o", "GROQ_API_KEY": "",
@@ -256,7 +256,7 @@ func TestCommandRuns(t *testing.T) {
 		c := exec.Command(job.Argv[0], job.Argv[1:]...)
 		c.Env, c.Stdin = job.Env, strings.NewReader(in.Prompt)
 		out, err := c.Output()
-		exit := entrypoint.Exit{Code: c.ProcessState.ExitCode()}
+		exit := wire.Exit{Code: c.ProcessState.ExitCode()}
 		if err != nil && exit.Code <= 0 {
 			t.Fatal(err)
 		}
@@ -284,15 +284,15 @@ func TestCommandRuns(t *testing.T) {
 
 func TestCommandEnds(t *testing.T) {
 	for _, tc := range []struct {
-		exit entrypoint.Exit
+		exit wire.Exit
 		stop string
 		code int
 	}{
-		{entrypoint.Exit{Code: -1, Signal: "KILL"}, "error_exit_137", 137},
-		{entrypoint.Exit{Code: -1, Signal: "SEGV"}, "error_exit_139", 139},
-		{entrypoint.Exit{Code: -1, Signal: "34"}, "error_exit_162", 162},
-		{entrypoint.Exit{Code: -1, Error: "exec nope: no such file"}, "error_sandbox", -1},
-		{entrypoint.Exit{Code: 127}, "error_exit_127", 127},
+		{wire.Exit{Code: -1, Signal: "KILL"}, "error_exit_137", 137},
+		{wire.Exit{Code: -1, Signal: "SEGV"}, "error_exit_139", 139},
+		{wire.Exit{Code: -1, Signal: "34"}, "error_exit_162", 162},
+		{wire.Exit{Code: -1, Error: "exec nope: no such file"}, "error_sandbox", -1},
+		{wire.Exit{Code: 127}, "error_exit_127", 127},
 	} {
 		o := lookup(t, "command").NewParser(agent.Input{}).Finish(tc.exit)
 		if o.StopReason != tc.stop || o.Err == nil || o.Err.Details["exitCode"] != tc.code || !strings.Contains(o.Err.Message, tc.exit.Error) {
@@ -310,7 +310,7 @@ func TestCommandOutputIsBounded(t *testing.T) {
 			}
 		}
 	}
-	o := p.Finish(entrypoint.Exit{})
+	o := p.Finish(wire.Exit{})
 	if len(o.Output) > 1<<20 || len(o.Output) < 1<<20-4 || !o.OutputTruncated || strings.Contains(o.Output, "\uFFFD") {
 		t.Errorf("%d bytes of output, truncated %v", len(o.Output), o.OutputTruncated)
 	}
@@ -328,7 +328,7 @@ func FuzzCommandOutput(f *testing.F) {
 				got.WriteString(e.Text)
 			}
 		}
-		o := parser.Finish(entrypoint.Exit{})
+		o := parser.Finish(wire.Exit{})
 		for _, e := range o.Events {
 			got.WriteString(e.Text)
 		}

@@ -4,8 +4,8 @@
 package agent
 
 import (
-	"sallyport/entrypoint"
 	"sallyport/entrypoint/github"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/api"
 )
 
@@ -18,7 +18,7 @@ type Adapter interface {
 	Check(in Input) *api.Problem
 	// Command says how to start the agent: argv, environment, directory, files.
 	// The prompt goes in on standard input.
-	Command(in Input) entrypoint.Job
+	Command(in Input) wire.Job
 	// NewParser makes the parser of one run's output.
 	NewParser(in Input) Parser
 }
@@ -57,7 +57,7 @@ type Parser interface {
 	// part of an unfinished line.
 	Stdout(p []byte) []api.Event
 	// Finish is called once, after the process has ended.
-	Finish(exit entrypoint.Exit) Outcome
+	Finish(exit wire.Exit) Outcome
 }
 
 // An Outcome is the agent's part of a result.

@@ -3,7 +3,7 @@ package agent
 import (
 	"slices"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/api"
 )
 
@@ -22,7 +22,7 @@ func (AgenticPi) Name() string { return "agentic-pi" }
 func (a AgenticPi) Check(in Input) *api.Problem { return checkReasoner(in, a.Name(), nil) }
 
 // Command implements Adapter.
-func (AgenticPi) Command(in Input) entrypoint.Job {
+func (AgenticPi) Command(in Input) wire.Job {
 	argv := []string{"agentic-pi", "run", "--model", in.Config.Model, "--sandbox", "none"}
 	if v := in.Config.Variant; v != "" {
 		argv = append(argv, "--thinking", v)

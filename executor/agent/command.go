@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/api"
 )
 
@@ -42,7 +42,7 @@ func (Command) Check(in Input) *api.Problem {
 }
 
 // Command implements Adapter.
-func (Command) Command(in Input) entrypoint.Job {
+func (Command) Command(in Input) wire.Job {
 	return job(in, in.Config.Argv, homeDir+"/AGENTS.md", nil)
 }
 
@@ -78,7 +78,7 @@ func (o *output) events(p []byte) []api.Event {
 }
 
 // Finish implements Parser.
-func (o *output) Finish(exit entrypoint.Exit) Outcome {
+func (o *output) Finish(exit wire.Exit) Outcome {
 	out := Outcome{Events: o.events(o.rest), StopReason: stopSuccess}
 	out.Output, out.OutputTruncated = o.all.text.String(), o.all.truncated
 	if clean(exit) {

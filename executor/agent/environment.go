@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/entrypoint"
 	"sallyport/entrypoint/github"
+	"sallyport/entrypoint/wire"
 	"sallyport/firewall"
 )
 
@@ -63,12 +63,12 @@ func environment(in Input, extra map[string]string) []string {
 	}
 	if len(in.ExtraCA) > 0 {
 		for _, name := range caVariables {
-			env[name] = entrypoint.CABundlePath
+			env[name] = wire.CABundlePath
 		}
 	}
 	if g := in.GitHub; g != nil {
 		maps.Copy(env, github.Environment(g.Access, g.Token, len(g.Key) > 0, g.Identity))
-		env["PATH"] = entrypoint.ShimDir + ":" + env["PATH"]
+		env["PATH"] = wire.ShimDir + ":" + env["PATH"]
 	}
 	maps.Copy(env, extra)
 	list := make([]string, 0, len(env))
@@ -86,8 +86,8 @@ const aboutNetwork = "This sandbox reaches the network only through a gate, whic
 
 // job is what the jobs of all agents have in common. contextPath is where the
 // agent reads AGENTS.md; it lies in its home, so a workspace's own is left alone.
-func job(in Input, argv []string, contextPath string, extra map[string]string) entrypoint.Job {
-	j := entrypoint.Job{
+func job(in Input, argv []string, contextPath string, extra map[string]string) wire.Job {
+	j := wire.Job{
 		Argv:    argv,
 		Env:     environment(in, extra),
 		Dir:     workspaceDir,
@@ -100,7 +100,7 @@ func job(in Input, argv []string, contextPath string, extra map[string]string) e
 	if in.GitHub != nil {
 		text += "\n" + aboutGitHub(*in.GitHub)
 	}
-	j.Files = []entrypoint.File{{Path: contextPath, Mode: 0o644, Content: []byte(text)}}
+	j.Files = []wire.File{{Path: contextPath, Mode: 0o644, Content: []byte(text)}}
 	addGitHub(&j, in)
 	return j
 }
@@ -118,7 +118,7 @@ func aboutGitHub(g GitHub) string {
 }
 
 // addGitHub gives a job what git and gh in it go by.
-func addGitHub(j *entrypoint.Job, in Input) {
+func addGitHub(j *wire.Job, in Input) {
 	if g := in.GitHub; g != nil {
 		j.Files = append(j.Files, github.Files(g.Access, g.Token, g.Key)...)
 		j.Shims = github.Shims()
@@ -130,14 +130,14 @@ const entrypointPath = "/sallyport/entrypoint"
 
 // Checkout is the job that fills the workspace before the agent's; its standard
 // input is a JSON github.CheckoutSpec. It gets no key but GitHub's token.
-func Checkout(in Input) entrypoint.Job {
+func Checkout(in Input) wire.Job {
 	in.Keys = nil
 	if in.GitHub != nil {
 		access := *in.GitHub
 		access.Key = nil
 		in.GitHub = &access
 	}
-	j := entrypoint.Job{
+	j := wire.Job{
 		Argv:    []string{entrypointPath, "checkout"},
 		Env:     environment(in, nil),
 		Dir:     workspaceDir,

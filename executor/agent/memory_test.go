@@ -9,7 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/api"
 )
 
@@ -123,7 +123,7 @@ func TestManyBlocks(t *testing.T) {
 		if count[api.EventText] != maxBlocks || count[api.EventUsage] != 1 || count[api.EventWarning] == 1 != tc.more {
 			t.Errorf("events %v, more %v", count, tc.more)
 		}
-		if o := s.Finish(entrypoint.Exit{}); o.OutputTruncated != tc.more || !strings.HasPrefix(o.Output, "x\nx") || strings.Contains(o.Output, "y") {
+		if o := s.Finish(wire.Exit{}); o.OutputTruncated != tc.more || !strings.HasPrefix(o.Output, "x\nx") || strings.Contains(o.Output, "y") {
 			t.Errorf("output of %d bytes, truncated %v", len(o.Output), o.OutputTruncated)
 		}
 		events = s.Stdout([]byte(`{"type":"tool_execution_end","toolCallId":"t","result":{"content":[` + tc.content + "]}}\n"))

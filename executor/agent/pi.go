@@ -3,7 +3,7 @@ package agent
 import (
 	"strings"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/api"
 )
 
@@ -31,7 +31,7 @@ func (a Pi) Check(in Input) *api.Problem {
 }
 
 // Command implements Adapter.
-func (Pi) Command(in Input) entrypoint.Job {
+func (Pi) Command(in Input) wire.Job {
 	provider, model, _ := strings.Cut(in.Config.Model, "/")
 	argv := []string{
 		"pi", "--print", "--mode", "json",

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/api"
 )
 
@@ -61,7 +61,7 @@ func (s *stream) Stdout(p []byte) []api.Event {
 }
 
 // Finish implements Parser.
-func (s *stream) Finish(exit entrypoint.Exit) Outcome {
+func (s *stream) Finish(exit wire.Exit) Outcome {
 	s.lines.flush()
 	o := Outcome{
 		Turns:         s.turns,

@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/api"
 )
 
@@ -37,7 +37,7 @@ type golden struct {
 // TestRecorded parses what pi 1.5.2 printed against a provider that spoke the
 // Anthropic Messages API, one file a way to end.
 func TestRecorded(t *testing.T) {
-	exits := map[string]entrypoint.Exit{"killed": {Code: 143}}
+	exits := map[string]wire.Exit{"killed": {Code: 143}}
 	files, err := filepath.Glob("testdata/pi/*.jsonl")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("found %d recorded streams: %v", len(files), err)
@@ -79,28 +79,28 @@ func TestRecorded(t *testing.T) {
 func TestRecordedOutcomes(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
-		exit      entrypoint.Exit
+		exit      wire.Exit
 		stop      string
 		code      api.Code
 		message   string
 		retryable bool
 	}{
-		{"demo", entrypoint.Exit{}, "success", "", "", false},
-		{"overloaded", entrypoint.Exit{}, "error_agent", api.CodeAgentFailed, "anthropic: 529 overloaded_error: Overloaded", true},
-		{"quota", entrypoint.Exit{}, "error_quota", api.CodeAgentFailed, "anthropic: 429 rate_limit_error: This request", true},
-		{"credit", entrypoint.Exit{}, "error_quota", api.CodeAgentFailed, "credit balance is too low", false},
-		{"wrong-key", entrypoint.Exit{}, "error_agent", api.CodeAgentFailed, "401 authentication_error: invalid x-api-key", false},
-		{"no-network", entrypoint.Exit{}, "error_agent", api.CodeAgentFailed, "Connection error.: getaddrinfo EAI_AGAIN", true},
-		{"truncated", entrypoint.Exit{}, "error_truncated", api.CodeAgentFailed, "limit of tokens", false},
-		{"refusal", entrypoint.Exit{}, "error_agent", api.CodeAgentFailed, "refused", false},
-		{"empty", entrypoint.Exit{}, "unknown", api.CodeAgentFailed, "empty", true},
-		{"no-prompt", entrypoint.Exit{}, "unknown", api.CodeAgentFailed, "without asking its model", false},
-		{"killed", entrypoint.Exit{Code: 143}, "error_exit_143", api.CodeAgentFailed, "exit code 143", false},
-		{"killed", entrypoint.Exit{Code: -1, Signal: "KILL"}, "error_exit_137", api.CodeAgentFailed, "signal KILL", false},
-		{"killed", entrypoint.Exit{}, "error_tool", api.CodeAgentFailed, "in the middle of a turn", false},
-		{"demo", entrypoint.Exit{Code: 1}, "error_exit_1", api.CodeAgentFailed, "exit code 1", false},
-		{"overloaded", entrypoint.Exit{Code: 1}, "error_exit_1", api.CodeAgentFailed, "before that: 529 overloaded_error", false},
-		{"no-prompt", entrypoint.Exit{Code: -1, Error: "exec pi: not found"}, "error_sandbox", api.CodeAgentFailed, "could not be started: exec pi", false},
+		{"demo", wire.Exit{}, "success", "", "", false},
+		{"overloaded", wire.Exit{}, "error_agent", api.CodeAgentFailed, "anthropic: 529 overloaded_error: Overloaded", true},
+		{"quota", wire.Exit{}, "error_quota", api.CodeAgentFailed, "anthropic: 429 rate_limit_error: This request", true},
+		{"credit", wire.Exit{}, "error_quota", api.CodeAgentFailed, "credit balance is too low", false},
+		{"wrong-key", wire.Exit{}, "error_agent", api.CodeAgentFailed, "401 authentication_error: invalid x-api-key", false},
+		{"no-network", wire.Exit{}, "error_agent", api.CodeAgentFailed, "Connection error.: getaddrinfo EAI_AGAIN", true},
+		{"truncated", wire.Exit{}, "error_truncated", api.CodeAgentFailed, "limit of tokens", false},
+		{"refusal", wire.Exit{}, "error_agent", api.CodeAgentFailed, "refused", false},
+		{"empty", wire.Exit{}, "unknown", api.CodeAgentFailed, "empty", true},
+		{"no-prompt", wire.Exit{}, "unknown", api.CodeAgentFailed, "without asking its model", false},
+		{"killed", wire.Exit{Code: 143}, "error_exit_143", api.CodeAgentFailed, "exit code 143", false},
+		{"killed", wire.Exit{Code: -1, Signal: "KILL"}, "error_exit_137", api.CodeAgentFailed, "signal KILL", false},
+		{"killed", wire.Exit{}, "error_tool", api.CodeAgentFailed, "in the middle of a turn", false},
+		{"demo", wire.Exit{Code: 1}, "error_exit_1", api.CodeAgentFailed, "exit code 1", false},
+		{"overloaded", wire.Exit{Code: 1}, "error_exit_1", api.CodeAgentFailed, "before that: 529 overloaded_error", false},
+		{"no-prompt", wire.Exit{Code: -1, Error: "exec pi: not found"}, "error_sandbox", api.CodeAgentFailed, "could not be started: exec pi", false},
 	} {
 		input, err := os.ReadFile("testdata/pi/" + tc.name + ".jsonl")
 		if err != nil {
@@ -173,7 +173,7 @@ func TestAgenticPi(t *testing.T) {
 }
 
 // execute runs a job's command, taking its program from testdata where it is there.
-func execute(t *testing.T, job entrypoint.Job, stdin string) ([]byte, entrypoint.Exit) {
+func execute(t *testing.T, job wire.Job, stdin string) ([]byte, wire.Exit) {
 	t.Helper()
 	program := job.Argv[0]
 	if local, err := filepath.Abs("testdata/" + program); err == nil {
@@ -188,13 +188,13 @@ func execute(t *testing.T, job entrypoint.Job, stdin string) ([]byte, entrypoint
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
-		return out, entrypoint.Exit{}
+		return out, wire.Exit{}
 	case !errors.As(err, &exit):
 		t.Fatal(err)
 	case exit.ExitCode() < 0:
-		return out, entrypoint.Exit{Code: -1, Signal: "KILL"}
+		return out, wire.Exit{Code: -1, Signal: "KILL"}
 	}
-	return out, entrypoint.Exit{Code: exit.ExitCode()}
+	return out, wire.Exit{Code: exit.ExitCode()}
 }
 
 func TestStreamIsBounded(t *testing.T) {
@@ -257,7 +257,7 @@ func TestHugeTextsAreCut(t *testing.T) {
 	if raw := events[1].Tool.Args; len(raw) > maxArgs || json.Unmarshal(raw, &args) != nil || args.Path != "a" || !strings.HasSuffix(args.Content, mark) {
 		t.Errorf("arguments of %d bytes: path %q", len(raw), args.Path)
 	}
-	o := s.Finish(entrypoint.Exit{})
+	o := s.Finish(wire.Exit{})
 	if len(o.Output) > maxOutput || !o.OutputTruncated || !utf8.ValidString(o.Output) {
 		t.Errorf("output of %d bytes, truncated %v", len(o.Output), o.OutputTruncated)
 	}
@@ -277,7 +277,7 @@ func TestToolsPrintLikeAgents(t *testing.T) {
 	if len(events) != 1 || events[0].Type != api.EventToolEnd || events[0].Tool.Result != forged {
 		t.Errorf("got %+v", events)
 	}
-	if o := s.Finish(entrypoint.Exit{}); o.Turns != 0 || o.Err == nil {
+	if o := s.Finish(wire.Exit{}); o.Turns != 0 || o.Err == nil {
 		t.Errorf("the forged line counted: %+v", o)
 	}
 }
@@ -329,7 +329,7 @@ func FuzzStream(f *testing.F) {
 		a := whole.Stdout(p)
 		at = min(max(at, 0), len(p))
 		b := append(parts.Stdout(p[:at]), parts.Stdout(p[at:])...)
-		oa, ob := whole.Finish(entrypoint.Exit{}), parts.Finish(entrypoint.Exit{})
+		oa, ob := whole.Finish(wire.Exit{}), parts.Finish(wire.Exit{})
 		ja, err := json.Marshal(golden{a, oa})
 		if err != nil {
 			t.Fatalf("does not marshal: %v", err)

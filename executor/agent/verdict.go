@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/api"
 )
 
@@ -26,7 +26,7 @@ const (
 )
 
 // verdict judges a run by how the process ended and what the last message was.
-func (s *stream) verdict(exit entrypoint.Exit) (string, *api.Error) {
+func (s *stream) verdict(exit wire.Exit) (string, *api.Error) {
 	fail := func(stop, message string) (string, *api.Error) {
 		return stop, &api.Error{Code: api.CodeAgentFailed, Message: message, Details: map[string]any{"stopReason": stop}}
 	}
@@ -64,10 +64,10 @@ func (s *stream) verdict(exit entrypoint.Exit) (string, *api.Error) {
 	return stopSuccess, nil
 }
 
-func clean(exit entrypoint.Exit) bool { return exit.Code == 0 && exit.Signal == "" }
+func clean(exit wire.Exit) bool { return exit.Code == 0 && exit.Signal == "" }
 
 // badExit puts an end that is not clean into words.
-func badExit(name string, exit entrypoint.Exit) (stop, message string) {
+func badExit(name string, exit wire.Exit) (stop, message string) {
 	stop = fmt.Sprintf("error_exit_%d", exit.Status())
 	switch {
 	case exit.Signal != "":

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 
-	"sallyport/entrypoint"
 	"sallyport/entrypoint/probe"
+	"sallyport/entrypoint/wire"
 )
 
 // maxHits bounds the hits that a canary may report; more means that something is wrong
@@ -134,13 +134,13 @@ func (l *listener) end(ctx context.Context) ([]probe.CanaryHit, error) {
 
 // inSandbox runs a canary as the job of a sandbox. Its goroutine ends with the
 // session.
-func inSandbox(ctx context.Context, session *entrypoint.Session) (*listener, error) {
+func inSandbox(ctx context.Context, session *wire.Session) (*listener, error) {
 	stdin, closeStdin := io.Pipe()
 	out, stdout := io.Pipe()
 	go func() {
-		exit, err := session.Run(context.WithoutCancel(ctx), entrypoint.Job{
+		exit, err := session.Run(context.WithoutCancel(ctx), wire.Job{
 			ID: "canary", Argv: []string{program, "canary"}, Dir: "/",
-		}, stdin, entrypoint.Handlers{Stdout: func(p []byte) { stdout.Write(p) }})
+		}, stdin, wire.Handlers{Stdout: func(p []byte) { stdout.Write(p) }})
 		if err == nil && exit.Code != 0 {
 			err = fmt.Errorf("canary: %+v", exit)
 		}

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/entrypoint"
 	"sallyport/entrypoint/probe"
+	"sallyport/entrypoint/wire"
 )
 
 // maxOutput bounds what a prober may print, in bytes: it comes out of a sandbox.
@@ -24,13 +24,13 @@ const maxOutput = 4 << 20
 var jobEnv = []string{"GODEBUG=containermaxprocs=0"}
 
 // probeInSandbox makes attempts as the jobs of a sandbox.
-func probeInSandbox(ctx context.Context, session *entrypoint.Session, attempts []attempt) (map[string]probe.Result, error) {
+func probeInSandbox(ctx context.Context, session *wire.Session, attempts []attempt) (map[string]probe.Result, error) {
 	return collect(attempts, func(request []byte, _ []attempt, take func(probe.Result)) error {
 		var out bounded
 		var failed error
-		exit, err := session.Run(ctx, entrypoint.Job{
+		exit, err := session.Run(ctx, wire.Job{
 			ID: "probe", Argv: []string{program, "probe"}, Env: jobEnv, Dir: "/",
-		}, bytes.NewReader(request), entrypoint.Handlers{Stdout: func(p []byte) {
+		}, bytes.NewReader(request), wire.Handlers{Stdout: func(p []byte) {
 			if _, err := out.Write(p); err != nil {
 				failed = err
 			}

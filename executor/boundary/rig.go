@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"sallyport/entrypoint"
 	"sallyport/entrypoint/probe"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/backend"
 	"sallyport/firewall"
 	"sallyport/gate/control"
@@ -53,7 +53,7 @@ type side struct {
 	receipt  firewall.Receipt // once the lease has ended
 	dirty    bool             // not to be lent again
 
-	session *entrypoint.Session
+	session *wire.Session
 	canary  *listener // there
 }
 
@@ -121,7 +121,7 @@ func (r *rig) lease(ctx context.Context, s *side, name string) error {
 func (r *rig) run(name string) string { return "boundary-" + r.nonce + "-" + name }
 
 // sandbox starts a sandbox as a run would and opens its wire.
-func (r *rig) sandbox(ctx context.Context, cell backend.Cell, name string) (*entrypoint.Session, error) {
+func (r *rig) sandbox(ctx context.Context, cell backend.Cell, name string) (*wire.Session, error) {
 	dir, err := os.MkdirTemp(r.Workspaces, "boundary-")
 	if err != nil {
 		return nil, fmt.Errorf("make a workspace: %w", err)
@@ -140,7 +140,7 @@ func (r *rig) sandbox(ctx context.Context, cell backend.Cell, name string) (*ent
 		return nil, err
 	}
 	r.keep(started)
-	return entrypoint.Open(ctx, started.Stdin(), started.Stdout())
+	return wire.Open(ctx, started.Stdin(), started.Stdout())
 }
 
 // hostProgram starts a program of the entrypoint on the host's network.
@@ -239,7 +239,7 @@ func (r *rig) release(ctx context.Context, s *side) error {
 func (r *rig) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	for _, s := range []*entrypoint.Session{r.here.session, r.there.session} {
+	for _, s := range []*wire.Session{r.here.session, r.there.session} {
 		if s != nil {
 			s.Close()
 		}

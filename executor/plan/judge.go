@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 )
@@ -171,7 +171,7 @@ func (s *Service) judgeTimeout(p *Plan) *api.Problem {
 
 func judgeArtifacts(p *Plan) *api.Problem {
 	globs := p.Request.Config.Artifacts
-	if err := entrypoint.CheckGlobs(globs); err != nil {
+	if err := wire.CheckGlobs(globs); err != nil {
 		return unacceptable("config.artifacts", "config.artifacts: %v", err)
 	}
 	p.Artifacts = globs

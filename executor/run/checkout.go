@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/entrypoint"
 	"sallyport/entrypoint/github"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
@@ -26,7 +26,7 @@ const (
 
 // checkout fills the workspace before the agent starts, as far as it can. The
 // failure is that of a run which has ended meanwhile.
-func (x *execution) checkout(ctx context.Context, sandbox backend.Sandbox, session *entrypoint.Session) *api.Error {
+func (x *execution) checkout(ctx context.Context, sandbox backend.Sandbox, session *wire.Session) *api.Error {
 	if x.github == nil || x.plan.GitHub.Branch == "" {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (x *execution) checkout(ctx context.Context, sandbox backend.Sandbox, sessi
 
 // endCheckout ends a checkout whose run has ended: in order if stop would, at once if
 // not.
-func (x *execution) endCheckout(ctx, cctx context.Context, session *entrypoint.Session, give context.CancelFunc) {
+func (x *execution) endCheckout(ctx, cctx context.Context, session *wire.Session, give context.CancelFunc) {
 	switch x.cause(ctx, nil).Code {
 	case api.CodeTimeout, api.CodeCancelled:
 		if session.Signal("TERM") == nil {
@@ -73,7 +73,7 @@ func (x *execution) endCheckout(ctx, cctx context.Context, session *entrypoint.S
 }
 
 // runCheckout runs the job and says what came of it, and why.
-func (x *execution) runCheckout(ctx context.Context, session *entrypoint.Session) (outcome, why string) {
+func (x *execution) runCheckout(ctx context.Context, session *wire.Session) (outcome, why string) {
 	p, a := x.plan.GitHub, x.github.given.Access
 	spec, err := json.Marshal(github.CheckoutSpec{
 		URL:        fmt.Sprintf("https://%s/%s/%s.git", a.Host, a.Owner, p.Repo),
@@ -88,7 +88,7 @@ func (x *execution) runCheckout(ctx context.Context, session *entrypoint.Session
 	job := agent.Checkout(x.input())
 	job.ID = x.id + "-checkout"
 	job.Limits.KillGraceMS = int(checkoutGrace.Milliseconds())
-	exit, err := session.Run(ctx, job, strings.NewReader(string(spec)), entrypoint.Handlers{Stderr: said.add})
+	exit, err := session.Run(ctx, job, strings.NewReader(string(spec)), wire.Handlers{Stderr: said.add})
 	switch {
 	case err == nil && exit.Code == 0:
 		return api.CheckoutDone, ""

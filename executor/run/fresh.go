@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/entrypoint"
 	"sallyport/entrypoint/github"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/tokens"
 )
 
@@ -25,7 +25,7 @@ const (
 
 // keepFresh replaces the token in the sandbox before it expires, as long as the
 // job runs. The returned function ends that.
-func (x *execution) keepFresh(ctx context.Context, session *entrypoint.Session) (stop func()) {
+func (x *execution) keepFresh(ctx context.Context, session *wire.Session) (stop func()) {
 	if x.github == nil || x.github.held[0].Lifetime <= 0 {
 		return func() {}
 	}
@@ -50,7 +50,7 @@ func (t aged) due() time.Duration {
 // A renewal keeps the token of one sandbox fresh.
 type renewal struct {
 	*access
-	session *entrypoint.Session
+	session *wire.Session
 	current aged // in the sandbox
 	// next has been minted and is not in the sandbox yet; nil if there is none. It is
 	// offered until it is old itself: a sandbox that takes none must not have GitHub

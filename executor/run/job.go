@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/executor/redact"
@@ -25,7 +25,7 @@ type job struct {
 	raw        int64 // bytes of both streams so far
 
 	started bool
-	exit    entrypoint.Exit
+	exit    wire.Exit
 	err     error // why there is no exit
 	escape  *store.ArchiveError
 	outcome agent.Outcome
@@ -41,18 +41,18 @@ func (x *execution) newJob() *job {
 }
 
 // run sends the job and follows it to its exit.
-func (j *job) run(session *entrypoint.Session) {
+func (j *job) run(session *wire.Session) {
 	spec := j.x.plan.Adapter.Command(j.x.input())
 	spec.ID = j.x.id
 	spec.ExtraCA = j.x.plan.Input.ExtraCA
 	spec.Artifacts = j.x.plan.Artifacts
-	spec.Limits = entrypoint.Limits{
+	spec.Limits = wire.Limits{
 		KillGraceMS:   int(killGrace.Milliseconds()),
 		ArtifactBytes: j.x.Limits.Artifacts.Bytes,
 		ArtifactFiles: j.x.Limits.Artifacts.Files,
 	}
-	handlers := entrypoint.Handlers{
-		Started: func(entrypoint.Started) { j.start() },
+	handlers := wire.Handlers{
+		Started: func(wire.Started) { j.start() },
 		Stdout:  j.takeStdout,
 		Stderr:  j.takeStderr,
 	}
@@ -64,7 +64,7 @@ func (j *job) run(session *entrypoint.Session) {
 	exit, err := session.Run(context.Background(), spec, strings.NewReader(j.x.plan.Request.Prompt), handlers)
 	j.exit = exit
 	j.closeIntake(intake, err)
-	var artifact *entrypoint.ArtifactError
+	var artifact *wire.ArtifactError
 	if err != nil && !errors.As(err, &artifact) {
 		j.err = err
 	}
@@ -119,7 +119,7 @@ func (j *job) finish() {
 	j.parse(j.stdout.Flush())
 	j.emitStderr(j.stderr.flush())
 	if j.err != nil {
-		j.exit = entrypoint.Exit{JobID: j.x.id, Code: -1, Error: j.err.Error()}
+		j.exit = wire.Exit{JobID: j.x.id, Code: -1, Error: j.err.Error()}
 	}
 	j.outcome = j.parser.Finish(j.exit)
 	for _, ev := range j.outcome.Events {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
 )
@@ -14,7 +14,7 @@ import (
 // countersJob prints what the kernel counts in the sandbox's cgroups, of either
 // version. Whatever the agent left is dead by then and the program is on the
 // read-only root, so nobody comes between the counters and us.
-var countersJob = entrypoint.Job{
+var countersJob = wire.Job{
 	ID: "counters",
 	Argv: []string{
 		"/bin/grep", "-sH", "",
@@ -50,7 +50,7 @@ func (t toll) since(before toll) toll {
 // toll asks the kernel, by way of PID 1, and where that is gone (a nil session) or does
 // not know, the engine: some engines tell of a process that the kernel killed late, and
 // some not at all.
-func (x *execution) toll(sandbox backend.Sandbox, session *entrypoint.Session) toll {
+func (x *execution) toll(sandbox backend.Sandbox, session *wire.Session) toll {
 	var t toll
 	known := false
 	if session != nil {
@@ -64,7 +64,7 @@ func (x *execution) toll(sandbox backend.Sandbox, session *entrypoint.Session) t
 
 // limitHit says which limit of the sandbox a process of the job ran into that did not
 // end well, or nil.
-func (x *execution) limitHit(sandbox backend.Sandbox, session *entrypoint.Session, j *job) *api.Error {
+func (x *execution) limitHit(sandbox backend.Sandbox, session *wire.Session, j *job) *api.Error {
 	details := map[string]any{"exitCode": j.exit.Code}
 	if j.exit.Signal != "" {
 		details = map[string]any{"signal": j.exit.Signal}
@@ -101,11 +101,11 @@ var (
 
 // counters returns what the kernel counts. known says whether the killed ones were
 // found at all.
-func counters(session *entrypoint.Session) (t toll, known bool) {
+func counters(session *wire.Session) (t toll, known bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), kernelTimeout)
 	defer cancel()
 	var out []byte
-	_, err := session.Run(ctx, countersJob, nil, entrypoint.Handlers{Stdout: func(p []byte) {
+	_, err := session.Run(ctx, countersJob, nil, wire.Handlers{Stdout: func(p []byte) {
 		if len(out) < tailLength {
 			out = append(out, p...)
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
 )
@@ -56,10 +56,10 @@ func (x *execution) work(ctx context.Context, sandbox backend.Sandbox, disk *dis
 }
 
 // ready waits for PID 1. A sandbox that does not come up is never given a job.
-func (x *execution) ready(ctx context.Context, sandbox backend.Sandbox) (*entrypoint.Session, *api.Error) {
+func (x *execution) ready(ctx context.Context, sandbox backend.Sandbox) (*wire.Session, *api.Error) {
 	rctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	session, err := entrypoint.Open(rctx, sandbox.Stdin(), sandbox.Stdout())
+	session, err := wire.Open(rctx, sandbox.Stdin(), sandbox.Stdout())
 	if err != nil {
 		failure := startFailed("start the sandbox", err)
 		failure.Details = x.epitaph(sandbox)
@@ -94,7 +94,7 @@ func printable(s string) string {
 
 // stop ends a job because ctx has ended. A run that is merely late or unwanted
 // may end in order; one that broke a bound, or whose gate is gone, may not.
-func (x *execution) stop(ctx context.Context, sandbox backend.Sandbox, session *entrypoint.Session, ended <-chan struct{}) {
+func (x *execution) stop(ctx context.Context, sandbox backend.Sandbox, session *wire.Session, ended <-chan struct{}) {
 	switch x.cause(ctx, nil).Code {
 	case api.CodeTimeout, api.CodeCancelled:
 		if session.Signal("TERM") == nil {
@@ -118,7 +118,7 @@ func (x *execution) stop(ctx context.Context, sandbox backend.Sandbox, session *
 
 // judge says whether the run failed, and of what: the executor's own reasons
 // first, then the kernel's and the engine's word, then PID 1's, then the agent's.
-func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, session *entrypoint.Session, j *job) *api.Error {
+func (x *execution) judge(ctx context.Context, sandbox backend.Sandbox, session *wire.Session, j *job) *api.Error {
 	if ctx.Err() != nil {
 		return x.cause(ctx, nil)
 	}

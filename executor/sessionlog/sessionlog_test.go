@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 )
@@ -63,7 +63,7 @@ func TestRecorded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		o := p.Finish(entrypoint.Exit{})
+		o := p.Finish(wire.Exit{})
 		if err := l.Result(api.Result{Success: o.Err == nil, Output: o.Output, Turns: o.Turns, Error: o.Err, DurationMS: 1500, CostUSD: o.Usage.CostUSD,
 			InputTokens: o.Usage.InputTokens, OutputTokens: o.Usage.OutputTokens, StopReason: o.StopReason}); err != nil {
 			t.Fatal(err)

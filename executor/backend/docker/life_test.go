@@ -10,7 +10,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/backend"
 	"sallyport/executor/backend/docker"
 	"sallyport/executor/backend/docker/dockertest"
@@ -113,14 +113,14 @@ func TestTCPMemoryBomb(t *testing.T) {
 
 // buffered has a sandbox fill its buffers until the test ends, and returns how many
 // MiB they took.
-func buffered(t *testing.T, session *entrypoint.Session) int64 {
+func buffered(t *testing.T, session *wire.Session) int64 {
 	t.Helper()
 	said := make(chan string, 1)
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		// The error is that the session was closed at the end of the test.
-		session.Run(context.Background(), entrypoint.Job{ID: "buffers", Argv: []string{"/tool", "buffers"}, Dir: backend.WorkspaceDir},
-			nil, entrypoint.Handlers{Stdout: func(p []byte) { said <- string(p) }})
+		session.Run(context.Background(), wire.Job{ID: "buffers", Argv: []string{"/tool", "buffers"}, Dir: backend.WorkspaceDir},
+			nil, wire.Handlers{Stdout: func(p []byte) { said <- string(p) }})
 	})
 	t.Cleanup(func() {
 		session.Close()

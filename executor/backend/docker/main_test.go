@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/entrypoint"
+	"sallyport/entrypoint/wire"
 	"sallyport/executor/backend"
 	"sallyport/executor/backend/docker/dockertest"
 )
@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { dockertest.Main(m) }
 
 // start starts a sandbox and opens its wire; it is removed when the test ends.
-func start(t *testing.T, s *dockertest.Stack, spec backend.Spec) (backend.Sandbox, *entrypoint.Session) {
+func start(t *testing.T, s *dockertest.Stack, spec backend.Spec) (backend.Sandbox, *wire.Session) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -28,7 +28,7 @@ func start(t *testing.T, s *dockertest.Stack, spec backend.Spec) (backend.Sandbo
 			t.Error("remove:", err)
 		}
 	})
-	session, err := entrypoint.Open(ctx, sandbox.Stdin(), sandbox.Stdout())
+	session, err := wire.Open(ctx, sandbox.Stdin(), sandbox.Stdout())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,19 +37,19 @@ func start(t *testing.T, s *dockertest.Stack, spec backend.Spec) (backend.Sandbo
 }
 
 // run runs the tests' program in a sandbox and returns what it printed.
-func run(t *testing.T, session *entrypoint.Session, args ...string) (string, entrypoint.Exit) {
+func run(t *testing.T, session *wire.Session, args ...string) (string, wire.Exit) {
 	t.Helper()
 	return runEnv(t, session, nil, args...)
 }
 
-func runEnv(t *testing.T, session *entrypoint.Session, env []string, args ...string) (string, entrypoint.Exit) {
+func runEnv(t *testing.T, session *wire.Session, env []string, args ...string) (string, wire.Exit) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	var out strings.Builder
-	exit, err := session.Run(ctx, entrypoint.Job{
+	exit, err := session.Run(ctx, wire.Job{
 		ID: "job", Argv: append([]string{"/tool"}, args...), Env: env, Dir: backend.WorkspaceDir,
-	}, nil, entrypoint.Handlers{
+	}, nil, wire.Handlers{
 		Stdout: func(p []byte) { out.Write(p) },
 		Stderr: func(p []byte) { out.Write(p) },
 	})
@@ -83,14 +83,14 @@ func eventually(t *testing.T, what string, condition func() bool) {
 }
 
 // serve has a sandbox answer on the gate's ports and port 9 until it ends.
-func serve(t *testing.T, session *entrypoint.Session) {
+func serve(t *testing.T, session *wire.Session) {
 	t.Helper()
 	serving := make(chan struct{})
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		// The error is that the session was closed at the end of the test.
-		session.Run(context.Background(), entrypoint.Job{ID: "serve", Argv: []string{"/tool", "serve"}, Dir: backend.WorkspaceDir},
-			nil, entrypoint.Handlers{Stdout: func([]byte) { close(serving) }})
+		session.Run(context.Background(), wire.Job{ID: "serve", Argv: []string{"/tool", "serve"}, Dir: backend.WorkspaceDir},
+			nil, wire.Handlers{Stdout: func([]byte) { close(serving) }})
 	})
 	t.Cleanup(func() {
 		session.Close()
