@@ -212,7 +212,7 @@ func (e *Executor) space(p *plan.Plan) *api.Problem {
 			continue
 		}
 		// Whatever else is wrong with a directory is found further on.
-		if failure := e.cfg.Limits.Room(dir); failure != nil && failure.Code == api.CodeDisk {
+		if failure := e.cfg.DiskFloor.Room(dir); failure != nil && failure.Code == api.CodeDisk {
 			short := unavailable(failure.Code, failure.Message)
 			short.Details = failure.Details
 			return short

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,9 +75,10 @@ type Config struct {
 	MaxRuns int // at once
 	// Users is how many user ids, from Service.UID on, are for runs that bring no
 	// workspace: with MaxRuns each has its own, with one they share it.
-	Users  int
-	Queue  int // waiting beside those
-	Limits run.Limits
+	Users int
+	Queue int // waiting beside those
+	// DiskFloor is what the file systems of state and workspaces must have left.
+	DiskFloor run.Floor
 	// AllowSockets lets callers' directories hold sockets and FIFOs; see run.Runner.
 	AllowSockets bool
 	// GitHub gives runs access to GitHub. If nil, requests for it are refused.
@@ -211,7 +213,7 @@ func (c *Config) check() error {
 		return errors.New("runs need a user id")
 	case c.MaxRuns <= 0 || c.Queue < 0:
 		return fmt.Errorf("%d runs at once and %d waiting make no sense", c.MaxRuns, c.Queue)
-	case c.Limits.OutputBytes <= 0 || c.Limits.WorkspaceBytes <= 0 || c.Limits.WorkspaceFiles <= 0 || c.Limits.DiskFloor <= 0:
+	case c.DiskFloor <= 0 || slices.ContainsFunc(s.Tiers, unbounded):
 		return errors.New("limits of output, workspace and disk are required")
 	case (c.GitHub == nil) != (c.Service.GitHub == nil):
 		return errors.New("access to GitHub takes both GitHub and Service.GitHub")
@@ -225,6 +227,11 @@ func (c *Config) check() error {
 		return errors.New("backend, cells, gate, boundary, engine and log are required")
 	}
 	return nil
+}
+
+// unbounded reports whether a tier lacks one of the limits that the executor enforces.
+func unbounded(t plan.Tier) bool {
+	return t.Limits.OutputBytes <= 0 || t.Limits.WorkspaceBytes <= 0 || t.Limits.WorkspaceFiles <= 0
 }
 
 func newRunner(cfg Config) *run.Runner {
@@ -242,7 +249,7 @@ func newRunner(cfg Config) *run.Runner {
 		Redactor:   redact.New(secrets),
 		Log:        cfg.Log,
 		Workspaces: filepath.Join(cfg.State, workspacesDir),
-		Limits:     cfg.Limits,
+		Floor:      cfg.DiskFloor,
 
 		AllowSockets: cfg.AllowSockets,
 	}

@@ -9,6 +9,8 @@ import (
 
 	"sallyport/executor"
 	"sallyport/executor/api"
+	"sallyport/executor/plan"
+	"sallyport/executor/run"
 	"sallyport/executor/tree"
 )
 
@@ -27,7 +29,7 @@ func onMemory(t *testing.T, below int64) func(*executor.Config) {
 	}
 	return func(c *executor.Config) {
 		c.State = filepath.Join(dir, "state")
-		c.Limits.DiskFloor = space.Bytes - below
+		c.DiskFloor = run.Floor(space.Bytes - below)
 	}
 }
 
@@ -45,7 +47,7 @@ func wantShort(t *testing.T, res api.Result) {
 // probe: C14
 // oracle: the code of the result, the space that is left afterwards, and the next run
 func TestUnlinkedFile(t *testing.T) {
-	h := start(t, onMemory(t, 16<<20), func(c *executor.Config) { c.Limits.WorkspaceBytes = 1 << 20 })
+	h := start(t, onMemory(t, 16<<20), limit(func(l *plan.Limits) { l.WorkspaceBytes = 1 << 20 }))
 	if res := h.post(command("exec 3>f; rm f; head -c 4000000 /dev/zero >&3; sleep 5; echo fine")); !res.Success {
 		t.Fatalf("above the floor, the control: %v", res.Error)
 	}

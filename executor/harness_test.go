@@ -23,7 +23,6 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
 	"sallyport/executor/plan"
-	"sallyport/executor/run"
 	"sallyport/executor/store"
 	"sallyport/gate/control"
 	"sallyport/internal/output"
@@ -103,7 +102,7 @@ func (h *harness) defaults() executor.Config {
 			Agents:         agent.All(),
 			Backend:        "docker",
 			Images:         []string{"agent:test"},
-			Tiers:          []plan.Tier{{Name: "standard", Limits: backend.Limits{MemoryBytes: 2 << 30, PIDs: 512, CPUs: 2}}},
+			Tiers:          []plan.Tier{{Name: "standard", Limits: testLimits}},
 			UID:            uid,
 			DefaultTimeout: time.Minute,
 			MaxTimeout:     time.Hour,
@@ -120,16 +119,23 @@ func (h *harness) defaults() executor.Config {
 		MaxRuns:   2,
 		Users:     users,
 		Queue:     4,
-		Limits: run.Limits{
-			OutputBytes:    1 << 20,
-			WorkspaceBytes: 64 << 20,
-			WorkspaceFiles: 10000,
-			DiskFloor:      1,
-			Artifacts:      store.ArtifactLimits{Bytes: 1 << 20, Files: 10},
-		},
-		Keep:    100,
-		KeepFor: time.Hour,
+		DiskFloor: 1,
+		Keep:      100,
+		KeepFor:   time.Hour,
 	}
+}
+
+var testLimits = plan.Limits{
+	Limits:         backend.Limits{MemoryBytes: 2 << 30, PIDs: 512, CPUs: 2},
+	OutputBytes:    1 << 20,
+	WorkspaceBytes: 64 << 20,
+	WorkspaceFiles: 10000,
+	Artifacts:      store.ArtifactLimits{Bytes: 1 << 20, Files: 10},
+}
+
+// limit changes the limits of the tier.
+func limit(change func(*plan.Limits)) func(*executor.Config) {
+	return func(c *executor.Config) { change(&c.Service.Tiers[0].Limits) }
 }
 
 // boot starts the executor on its configuration; end ends it as SIGTERM would.

@@ -129,7 +129,7 @@ func TestLost(t *testing.T) {
 // a result holds, and for a run that was still in the queue.
 func TestLostCommand(t *testing.T) {
 	h := start(t)
-	h.config.Limits.OutputBytes = 8 << 20
+	h.config.Service.Tiers[0].Limits.OutputBytes = 8 << 20
 	h.config.MaxRuns = 1
 	h.end()
 	h.boot()

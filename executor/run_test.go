@@ -15,6 +15,7 @@ import (
 
 	"sallyport/executor"
 	"sallyport/executor/api"
+	"sallyport/executor/plan"
 	"sallyport/firewall"
 	"sallyport/gate/control"
 )
@@ -174,7 +175,7 @@ func TestOutputTooLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 		// One event may cross the limit, and the result repeats the output.
-		if limit := 4 * h.config.Limits.OutputBytes; info.Size() > limit {
+		if limit := 4 * testLimits.OutputBytes; info.Size() > limit {
 			t.Errorf("%s: the event log has %d bytes, more than %d", name, info.Size(), limit)
 		}
 	}
@@ -495,7 +496,7 @@ func TestRunWaitsForTheBoundary(t *testing.T) {
 
 func TestDisk(t *testing.T) {
 	t.Parallel()
-	h := start(t, func(c *executor.Config) { c.Limits.WorkspaceBytes, c.Limits.WorkspaceFiles = 1<<20, 50 })
+	h := start(t, limit(func(l *plan.Limits) { l.WorkspaceBytes, l.WorkspaceFiles = 1<<20, 50 }))
 	res := h.post(command("head -c 3000000 /dev/urandom > big; sleep 60"))
 	wantCode(t, res, api.CodeDisk)
 	res = h.post(command("for i in $(seq 100); do : > f$i; done; sleep 60"))

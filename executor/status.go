@@ -83,7 +83,7 @@ func (e *Executor) tryState() error {
 		return fmt.Errorf("the state directory cannot be written: %w", err)
 	}
 	for _, dir := range []string{e.cfg.State, e.runner.Workspaces} {
-		if failure := e.cfg.Limits.Room(dir); failure != nil {
+		if failure := e.cfg.DiskFloor.Room(dir); failure != nil {
 			return errors.New(failure.Message)
 		}
 	}
@@ -156,7 +156,7 @@ func (e *Executor) getCapabilities(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (e *Executor) limits() api.ServiceLimits {
-	l := e.cfg.Limits
+	l := e.cfg.Service.Tiers[0].Limits
 	return api.ServiceLimits{
 		RequestBytes:     plan.MaxRequest,
 		DefaultTimeoutMS: e.cfg.Service.DefaultTimeout.Milliseconds(),

@@ -14,6 +14,7 @@ import (
 
 	"sallyport/executor"
 	"sallyport/executor/api"
+	"sallyport/executor/plan"
 )
 
 // nest makes depth directories in dir, one in another, without paths, which have a
@@ -115,7 +116,7 @@ func TestBootWithDeepWorkspace(t *testing.T) {
 // oracle: the code of the result
 func TestBaselineComesFirst(t *testing.T) {
 	t.Parallel()
-	h := start(t, func(c *executor.Config) { c.Limits.WorkspaceBytes = 1 << 20 })
+	h := start(t, limit(func(l *plan.Limits) { l.WorkspaceBytes = 1 << 20 }))
 	dir := h.workspace("caller")
 	many, theirs := h.workspace("caller/many"), h.workspace("caller/theirs")
 	for i := range 30000 {

@@ -175,13 +175,8 @@ func configure(
 		MaxRuns: s.MaxRuns,
 		Users:   s.MaxRuns,
 		Queue:   s.Queue,
-		Limits: runner.Limits{
-			OutputBytes:    int64(s.OutputBytes),
-			WorkspaceBytes: int64(s.WorkspaceBytes),
-			WorkspaceFiles: workspaceFiles,
-			DiskFloor:      int64(s.DiskFloor),
-			Artifacts:      store.ArtifactLimits{Bytes: artifactBytes, Files: artifactFiles},
-		},
+
+		DiskFloor:    runner.Floor(s.DiskFloor),
 		AllowSockets: s.AllowSockets,
 
 		Keep:    s.Keep,
@@ -217,7 +212,7 @@ func setIDCounts(mode os.FileMode, flags int64) bool {
 func (s settings) need(engine *docker.Engine, tiers []plan.Tier) probe.Tables {
 	need := probe.Tables{Connections: int64(s.MaxRuns) * cellConnections}
 	for _, t := range tiers {
-		need.TCPBytes = max(need.TCPBytes, int64(s.MaxRuns)*engine.TCPMemory(t.Limits))
+		need.TCPBytes = max(need.TCPBytes, int64(s.MaxRuns)*engine.TCPMemory(t.Limits.Limits))
 	}
 	return need
 }
@@ -233,20 +228,12 @@ func engineName(ctx context.Context, engine *docker.Engine) (string, error) {
 // service is what requests may ask for.
 func (s settings) service(roots []string) plan.Service {
 	return plan.Service{
-		Roots:   roots,
-		Agents:  agent.All(),
-		Model:   s.Model,
-		Backend: "docker",
-		Images:  []string{s.AgentImage},
-		Tiers: []plan.Tier{{Name: "standard", Limits: backend.Limits{
-			MemoryBytes:  int64(s.Memory),
-			PIDs:         s.PIDs,
-			CPUs:         s.CPUs,
-			TmpBytes:     min(tmpBytes, int64(s.Memory)),
-			NoFile:       openFiles,
-			StopGrace:    stopGrace,
-			ShmSizeBytes: shmBytes,
-		}}},
+		Roots:          roots,
+		Agents:         agent.All(),
+		Model:          s.Model,
+		Backend:        "docker",
+		Images:         []string{s.AgentImage},
+		Tiers:          []plan.Tier{{Name: "standard", Limits: s.limits()}},
 		UID:            s.AgentUID,
 		Policies:       s.Policies,
 		DefaultTimeout: s.Timeout,
@@ -254,6 +241,25 @@ func (s settings) service(roots []string) plan.Service {
 		Keys:           s.keys,
 		SearchKeys:     s.searchKeys,
 		ExtraCA:        s.ExtraCA,
+	}
+}
+
+// limits are those of a run.
+func (s settings) limits() plan.Limits {
+	return plan.Limits{
+		Limits: backend.Limits{
+			MemoryBytes:  int64(s.Memory),
+			PIDs:         s.PIDs,
+			CPUs:         s.CPUs,
+			TmpBytes:     min(tmpBytes, int64(s.Memory)),
+			NoFile:       openFiles,
+			StopGrace:    stopGrace,
+			ShmSizeBytes: shmBytes,
+		},
+		OutputBytes:    int64(s.OutputBytes),
+		WorkspaceBytes: int64(s.WorkspaceBytes),
+		WorkspaceFiles: workspaceFiles,
+		Artifacts:      store.ArtifactLimits{Bytes: artifactBytes, Files: artifactFiles},
 	}
 }
 

@@ -27,7 +27,6 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
 	"sallyport/executor/plan"
-	runner "sallyport/executor/run"
 	"sallyport/executor/store"
 	"sallyport/firewall"
 	"sallyport/gate/control"
@@ -50,10 +49,14 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 		Token:   testToken,
 		Version: "v0-test",
 		Service: plan.Service{
-			Agents:         agent.All(),
-			Backend:        "docker",
-			Images:         []string{"agent:test"},
-			Tiers:          []plan.Tier{{Name: "standard", Limits: backend.Limits{MemoryBytes: 2 << 30, PIDs: 512, CPUs: 2}}},
+			Agents:  agent.All(),
+			Backend: "docker",
+			Images:  []string{"agent:test"},
+			Tiers: []plan.Tier{{Name: "standard", Limits: plan.Limits{
+				Limits:      backend.Limits{MemoryBytes: 2 << 30, PIDs: 512, CPUs: 2},
+				OutputBytes: 1 << 20, WorkspaceBytes: 64 << 20, WorkspaceFiles: 10000,
+				Artifacts: store.ArtifactLimits{Bytes: 1 << 20, Files: 10},
+			}}},
 			UID:            max(os.Getuid(), 1),
 			DefaultTimeout: time.Minute,
 			MaxTimeout:     time.Hour,
@@ -70,12 +73,9 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 		MaxRuns:   4,
 		Users:     1,
 		Queue:     16,
-		Limits: runner.Limits{
-			OutputBytes: 1 << 20, WorkspaceBytes: 64 << 20, WorkspaceFiles: 10000, DiskFloor: 1,
-			Artifacts: store.ArtifactLimits{Bytes: 1 << 20, Files: 10},
-		},
-		Keep:    100,
-		KeepFor: time.Hour,
+		DiskFloor: 1,
+		Keep:      100,
+		KeepFor:   time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)

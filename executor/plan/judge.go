@@ -157,7 +157,7 @@ func (s *Service) judgePolicy(p *Plan, policies []string) *api.Problem {
 }
 
 func (s *Service) judgeTimeout(p *Plan) *api.Problem {
-	p.Timeout = s.DefaultTimeout
+	p.Limits.WallClock = s.DefaultTimeout
 	ms := p.Request.Config.TimeoutMS
 	if ms == 0 {
 		return nil
@@ -165,7 +165,7 @@ func (s *Service) judgeTimeout(p *Plan) *api.Problem {
 	if ms < minTimeout.Milliseconds() || ms > s.MaxTimeout.Milliseconds() {
 		return unacceptable("config.timeoutMs", "config.timeoutMs is %d; it must be between %d and %d", ms, minTimeout.Milliseconds(), s.MaxTimeout.Milliseconds())
 	}
-	p.Timeout = time.Duration(ms) * time.Millisecond
+	p.Limits.WallClock = time.Duration(ms) * time.Millisecond
 	return nil
 }
 

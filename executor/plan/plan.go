@@ -9,6 +9,7 @@ import (
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
+	"sallyport/executor/store"
 )
 
 // A Plan is a request that has been judged. It is not changed afterwards.
@@ -17,11 +18,10 @@ type Plan struct {
 	Adapter agent.Adapter
 	Input   agent.Input
 	// Policy is the name of the gate's policy for the run.
-	Policy  string
-	Timeout time.Duration
-	Image   string
-	Tier    api.Tier
-	Limits  backend.Limits
+	Policy string
+	Image  string
+	Tier   api.Tier
+	Limits Limits
 	// Dir is the host's directory that the caller named as the workspace, without
 	// symbolic links; empty means an empty workspace of the run's own.
 	Dir string
@@ -71,10 +71,25 @@ type Service struct {
 	GitHub *GitHubService
 }
 
-// A Tier is an api.Tier with all of the backend's limits.
+// A Tier is an api.Tier with all limits. Its WallClock is of no effect: that of a run is
+// between DefaultTimeout and MaxTimeout.
 type Tier struct {
 	Name   string
-	Limits backend.Limits
+	Limits Limits
+}
+
+// Limits are all that bounds a run, but for the space that the host itself keeps. All
+// are required.
+type Limits struct {
+	backend.Limits               // of the sandbox
+	WallClock      time.Duration // from the start of the run, without the queue
+	// OutputBytes is the most that the run's event log may grow to. What an agent's
+	// adapter drops unread does not count, up to 64 times this.
+	OutputBytes int64
+	// WorkspaceBytes and WorkspaceFiles are the most that the run may add to its
+	// workspace.
+	WorkspaceBytes, WorkspaceFiles int64
+	Artifacts                      store.ArtifactLimits
 }
 
 // API is the tier as a caller sees it.

@@ -35,8 +35,8 @@ func service(roots ...string) *plan.Service {
 		Backend:  "docker",
 		Images:   []string{"agent:one", "agent:two"},
 		Tiers: []plan.Tier{
-			{Name: "standard", Limits: backend.Limits{MemoryBytes: 2 << 30, PIDs: 512, CPUs: 2}},
-			{Name: "small", Limits: backend.Limits{MemoryBytes: 1 << 30, PIDs: 64, CPUs: 0.5}},
+			{Name: "standard", Limits: plan.Limits{Limits: backend.Limits{MemoryBytes: 2 << 30, PIDs: 512, CPUs: 2}}},
+			{Name: "small", Limits: plan.Limits{Limits: backend.Limits{MemoryBytes: 1 << 30, PIDs: 64, CPUs: 0.5}}},
 		},
 		UID:            agentUID(),
 		DefaultTimeout: time.Minute,
@@ -61,7 +61,7 @@ func TestJudge(t *testing.T) {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if p.Policy != "strict" || p.Timeout != time.Minute || p.Image != "agent:one" || p.Tier.Name != "standard" || p.Dir != "" ||
+	if p.Policy != "strict" || p.Limits.WallClock != time.Minute || p.Image != "agent:one" || p.Tier.Name != "standard" || p.Dir != "" ||
 		p.UID != agentUID() || p.GID != agentUID() || p.SessionsDir != "/state/sessions" || p.Adapter.Name() != "command" {
 		t.Errorf("plan = %+v", p)
 	}
@@ -74,7 +74,7 @@ func TestJudge(t *testing.T) {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if p.Policy != "lax" || p.Image != "agent:two" || p.Limits.PIDs != 64 || p.Timeout != time.Second || p.Input.Keys["EXA_API_KEY"] != "exa" || len(p.Artifacts) != 1 {
+	if p.Policy != "lax" || p.Image != "agent:two" || p.Limits.PIDs != 64 || p.Limits.WallClock != time.Second || p.Input.Keys["EXA_API_KEY"] != "exa" || len(p.Artifacts) != 1 {
 		t.Errorf("plan = %+v", p)
 	}
 	p, problem = service().Judge(request(func(c *api.Config) { c.UnrestrictedEgress, c.Egress = true, "open" }), policies)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/plan"
 	"sallyport/executor/tree"
 )
 
@@ -54,7 +55,7 @@ type disk struct {
 // follow.
 func (x *execution) openDisk(ctx context.Context, dir string) (*disk, *api.Error) {
 	for _, path := range []string{x.Workspaces, dir} {
-		if failure := x.Limits.Room(path); failure != nil {
+		if failure := x.Floor.Room(path); failure != nil {
 			return nil, failure
 		}
 	}
@@ -93,7 +94,7 @@ func (d *disk) begin(ctx context.Context) *api.Error {
 		d.patience = max(lookTimeout, 4*time.Since(began))
 	}
 	d.size = d.before
-	d.limit = d.before.Plus(tree.Size{Bytes: d.x.Limits.WorkspaceBytes, Entries: d.x.Limits.WorkspaceFiles})
+	d.limit = d.before.Plus(tree.Size{Bytes: d.x.plan.Limits.WorkspaceBytes, Entries: d.x.plan.Limits.WorkspaceFiles})
 	return nil
 }
 
@@ -169,7 +170,7 @@ func (d *disk) watch(ctx context.Context) {
 		if err != nil {
 			continue // looks go on
 		}
-		short := d.x.Limits.short(space, 1)
+		short := d.x.Floor.short(space, 1)
 		if !short && !d.due() && !d.filling(space) {
 			continue
 		}
@@ -209,7 +210,7 @@ func (d *disk) look(ctx context.Context, space tree.Space, short bool) *api.Erro
 	d.took = d.looked.Sub(began)
 	switch {
 	case size.Exceeds(d.limit):
-		return diskExceeded(d.x.Limits)
+		return diskExceeded(d.x.plan.Limits)
 	case errors.Is(err, tree.ErrDeep):
 		return tooDeep()
 	case errors.Is(err, tree.ErrMoved):
@@ -248,7 +249,7 @@ func named(names []string) string {
 	return strings.Trim(text, "[]")
 }
 
-func diskExceeded(l Limits) *api.Error {
+func diskExceeded(l plan.Limits) *api.Error {
 	return &api.Error{
 		Code:    api.CodeDisk,
 		Message: fmt.Sprintf("the run added more than %d bytes or %d files to its workspace", l.WorkspaceBytes, l.WorkspaceFiles),

@@ -40,12 +40,12 @@ func (x *execution) emit(ev api.Event) {
 		return
 	}
 	if x.full() {
-		x.fail(outputTooLarge(x.Limits.OutputBytes))
+		x.fail(outputTooLarge(x.plan.Limits.OutputBytes))
 	}
 	x.sessions.add(ev)
 }
 
-func (x *execution) full() bool { return x.entry.Size() > x.Limits.OutputBytes }
+func (x *execution) full() bool { return x.entry.Size() > x.plan.Limits.OutputBytes }
 
 func fromAgent(t api.EventType) bool {
 	switch t {

@@ -48,8 +48,8 @@ func (j *job) run(session *wire.Session) {
 	spec.Artifacts = j.x.plan.Artifacts
 	spec.Limits = wire.Limits{
 		KillGraceMS:   int(killGrace.Milliseconds()),
-		ArtifactBytes: j.x.Limits.Artifacts.Bytes,
-		ArtifactFiles: j.x.Limits.Artifacts.Files,
+		ArtifactBytes: j.x.plan.Limits.Artifacts.Bytes,
+		ArtifactFiles: j.x.plan.Limits.Artifacts.Files,
 	}
 	handlers := wire.Handlers{
 		Started: func(wire.Started) { j.start() },
@@ -82,7 +82,7 @@ func (j *job) count(p []byte) {
 		j.x.timings.FirstOutput = j.x.since()
 	}
 	j.raw += int64(len(p))
-	if limit := j.x.Limits.OutputBytes; j.raw > rawFactor*limit {
+	if limit := j.x.plan.Limits.OutputBytes; j.raw > rawFactor*limit {
 		j.x.fail(outputTooLarge(limit))
 	}
 }
@@ -154,7 +154,7 @@ func (x *execution) openIntake() *intake {
 	in := &intake{PipeWriter: w, done: make(chan struct{})}
 	go func() {
 		defer close(in.done)
-		in.kept, in.err = x.entry.SaveArtifacts(r, x.Limits.Artifacts, x.redactor.String)
+		in.kept, in.err = x.entry.SaveArtifacts(r, x.plan.Limits.Artifacts, x.redactor.String)
 		if in.err == nil {
 			_, in.err = io.Copy(io.Discard, r) // the padding behind the archive
 		}

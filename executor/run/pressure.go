@@ -53,7 +53,7 @@ func (p *pressure) relieve(d *disk, space tree.Space) {
 		return // another's look has ended it
 	}
 	p.standing[d] = d.size.Minus(d.before)
-	if d.x.Limits.short(space, 2) {
+	if d.x.Floor.short(space, 2) {
 		for other := range p.standing {
 			if other.device == d.device {
 				p.end(other, space, "all runs that write to it were ended")
@@ -64,7 +64,7 @@ func (p *pressure) relieve(d *disk, space tree.Space) {
 	if !p.ripe(d.device) {
 		return
 	}
-	files := space.Bytes >= d.x.Limits.DiskFloor // it is they that are short
+	files := space.Bytes >= int64(d.x.Floor) // it is they that are short
 	largest := d
 	for other := range p.standing {
 		if other.device == d.device && p.more(other, largest, files) {
@@ -105,6 +105,6 @@ func (p *pressure) more(a, b *disk, files bool) bool {
 // end ends a run. The caller holds the mutex.
 func (p *pressure) end(d *disk, space tree.Space, consequence string) {
 	d.x.log.Warn("the disk is short of space and the run is ended", "freeBytes", space.Bytes, "freeFiles", space.Inodes, "addedBytes", p.standing[d].Bytes)
-	d.x.fail(d.x.Limits.floorError(space, consequence))
+	d.x.fail(d.x.Floor.failure(space, consequence))
 	delete(p.standing, d)
 }

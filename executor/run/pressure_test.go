@@ -29,7 +29,7 @@ func TestPressure(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := &Runner{Limits: Limits{DiskFloor: floor}}
+				r := &Runner{Floor: floor}
 				ended := map[string]time.Duration{}
 				began := time.Now()
 				disks := []*disk{
@@ -41,7 +41,7 @@ func TestPressure(t *testing.T) {
 				first := ""
 				for range 30 {
 					for _, d := range disks[:3] {
-						if r.Limits.short(tt.space, 1) {
+						if r.Floor.short(tt.space, 1) {
 							r.pressure.relieve(d, tt.space)
 						}
 					}

@@ -38,7 +38,9 @@ type Runner struct {
 	// Workspaces is the directory that holds the workspaces of runs that bring
 	// none. Nobody but the executor may enter it.
 	Workspaces string
-	Limits     Limits
+	// Floor is what the file system of a workspace must have left: with less no run
+	// starts, and runs that write there are ended.
+	Floor Floor
 	// AllowSockets lets a caller's directory hold sockets and FIFOs, which lead past the
 	// gate.
 	AllowSockets bool
@@ -47,21 +49,6 @@ type Runner struct {
 	Leftover func(dir string)
 
 	pressure pressure
-}
-
-// Limits bound what a run may leave on the executor's side.
-type Limits struct {
-	// OutputBytes is the most that a run's event log may grow to. What an agent's
-	// adapter drops unread does not count, up to 64 times this.
-	OutputBytes int64
-	// WorkspaceBytes and WorkspaceFiles are the most that a run may add to its
-	// workspace.
-	WorkspaceBytes int64
-	WorkspaceFiles int64
-	// DiskFloor is how many bytes the file system of a workspace must have left:
-	// with less no run starts, and runs that write there are ended.
-	DiskFloor int64
-	Artifacts store.ArtifactLimits
 }
 
 // The bounds in time of a run's steps.
@@ -113,7 +100,7 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, e *store.Entry, timings 
 		fail:     fail,
 		timings:  timings,
 	}
-	limit := time.AfterFunc(p.Timeout, func() { fail(timedOut(p.Timeout)) })
+	limit := time.AfterFunc(p.Limits.WallClock, func() { fail(timedOut(p.Limits.WallClock)) })
 	defer limit.Stop()
 	x.sessions = x.openTranscript()
 	x.outcome.err = x.perform(ctx)
@@ -192,7 +179,7 @@ func (x *execution) start(ctx context.Context, c backend.Cell, dir string) (back
 		GID:       x.plan.GID,
 		Workspace: dir,
 		Cell:      c,
-		Limits:    x.plan.Limits,
+		Limits:    x.plan.Limits.Limits,
 	})
 	if err != nil {
 		return nil, x.cause(ctx, startFailed("start the sandbox", err))
