@@ -175,8 +175,8 @@ type server struct {
 	reloaded  reloadCounts
 	all       *journal // the decisions of all cells
 	decisions *decisionLog
-	cells     atomic.Pointer[map[netip.Prefix]bool] // the prefixes of the leases
-	names     *dnsgate.Loop                         // of all leases
+	cells     atomic.Pointer[cellRanges] // where no tunnel leads
+	names     *dnsgate.Loop              // of all leases
 
 	mu       sync.Mutex // guards what follows
 	stopping bool

@@ -58,6 +58,7 @@ func cellLease(n byte, run, policy string) control.Lease {
 		Run: run, Policy: policy,
 		Address: netip.AddrFrom4([4]byte{127, 77, n, 2}),
 		Prefix:  netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 77, n, 0}), 28),
+		Pool:    netip.MustParsePrefix("127.77.0.0/16"),
 	}
 }
 

@@ -104,7 +104,7 @@ func decodeLease(r io.Reader) (l control.Lease, err error) {
 // checkNames refuses what encoding/json lets pass in the object that body holds: a
 // name that no lease has, or in other case, or twice.
 func checkNames(body []byte) error {
-	left := []any{"run", "policy", "address", "prefix"}
+	left := []any{"run", "policy", "address", "prefix", "pool"}
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return errors.New("not an object")

@@ -69,6 +69,8 @@ func checkLease(id string, l control.Lease) error {
 		return bad("prefix must have /%d to /%d", minPrefixBits, maxPrefixBits)
 	case !l.Prefix.Contains(l.Address):
 		return bad("address %v is outside of prefix %v", l.Address, l.Prefix)
+	case l.Pool.IsValid() && (l.Pool != l.Pool.Masked() || l.Pool.Bits() > l.Prefix.Bits() || !l.Pool.Contains(l.Address)):
+		return bad("pool %v is not a range that prefix %v is part of", l.Pool, l.Prefix)
 	}
 	return nil
 }
@@ -295,23 +297,44 @@ func (o outside) Remembered(name firewall.Name) (addrs []netip.Addr, ok bool, er
 
 // judge refuses the addresses of cells.
 func (o outside) judge(addrs []netip.Addr) error {
-	cells := *o.cells.Load()
+	cells := o.cells.Load()
 	for _, a := range addrs {
-		for bits := minPrefixBits; bits <= maxPrefixBits; bits++ {
-			if p, err := a.Unmap().Prefix(bits); err == nil && cells[p] {
-				return &sniproxy.RefusedAnswerError{Detail: fmt.Sprintf("%v is an address of a cell", a)}
-			}
+		if cells.has(a.Unmap()) {
+			return &sniproxy.RefusedAnswerError{Detail: fmt.Sprintf("%v is an address of a cell", a)}
 		}
 	}
 	return nil
 }
 
-// countCells makes the prefixes of the leases known to tunnels, which must not
+// cellRanges are the addresses of cells.
+type cellRanges struct {
+	leased map[netip.Prefix]bool
+	pools  []netip.Prefix // few: the leases of one executor share theirs
+}
+
+func (c *cellRanges) has(a netip.Addr) bool {
+	for _, pool := range c.pools {
+		if pool.Contains(a) {
+			return true
+		}
+	}
+	for bits := minPrefixBits; bits <= maxPrefixBits; bits++ {
+		if p, err := a.Prefix(bits); err == nil && c.leased[p] {
+			return true
+		}
+	}
+	return false
+}
+
+// countCells makes the addresses of cells known to tunnels, which must not
 // wait for s.mu. It is held.
 func (s *server) countCells() {
-	cells := make(map[netip.Prefix]bool, len(s.leases))
+	cells := &cellRanges{leased: make(map[netip.Prefix]bool, len(s.leases))}
 	for _, l := range s.leases {
-		cells[l.Prefix] = true
+		cells.leased[l.Prefix] = true
+		if l.Pool.IsValid() && !slices.Contains(cells.pools, l.Pool) {
+			cells.pools = append(cells.pools, l.Pool)
+		}
 	}
-	s.cells.Store(&cells)
+	s.cells.Store(cells)
 }

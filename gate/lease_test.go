@@ -184,6 +184,9 @@ func TestLeaseIsRefused(t *testing.T) {
 		{"narrow prefix", "c1", with(func(l *control.Lease) { l.Prefix = netip.PrefixFrom(l.Address, 32) }), 400, control.CodeInvalid},
 		{"prefix with host", "c1", with(func(l *control.Lease) { l.Prefix = netip.PrefixFrom(l.Address, 28) }), 400, control.CodeInvalid},
 		{"outside", "c1", with(func(l *control.Lease) { l.Address = netip.MustParseAddr("127.77.1.99") }), 400, control.CodeInvalid},
+		{"pool elsewhere", "c1", with(func(l *control.Lease) { l.Pool = netip.MustParsePrefix("10.0.0.0/8") }), 400, control.CodeInvalid},
+		{"pool with host", "c1", with(func(l *control.Lease) { l.Pool = netip.PrefixFrom(l.Address, 16) }), 400, control.CodeInvalid},
+		{"narrow pool", "c1", with(func(l *control.Lease) { l.Pool = netip.PrefixFrom(l.Prefix.Addr(), 29) }), 400, control.CodeInvalid},
 		{"not local", "c1", control.Lease{Run: "r", Policy: "strict", Address: netip.MustParseAddr("203.0.113.66"),
 			Prefix: netip.MustParsePrefix("203.0.113.64/28")}, 409, control.CodeListen},
 	} {

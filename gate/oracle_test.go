@@ -173,7 +173,7 @@ func TestCacheIsOfOneLease(t *testing.T) {
 
 // A name may resolve to the gate's own listeners, to another cell or to the host. It
 // is not dialled there, not even where the allowlist admits the range that holds the
-// cells; the rest of that range stays admitted.
+// cells, those included that nobody uses; the rest of that range stays admitted.
 //
 // probe: R1, R7, N7
 // oracle: the addresses that were dialled, of which the control is one; the receipt
@@ -186,7 +186,7 @@ func TestNamesOfOurOwnAddresses(t *testing.T) {
 	}
 	for name, addr := range map[string]string{
 		"own-gate": "127.77.1.2", "own-sandbox": "127.77.1.3", "own-network": "127.77.1.0", "other-gate": "127.77.2.2",
-		"other-sandbox": "127.77.2.3", "mapped": "::ffff:127.77.1.2",
+		"other-sandbox": "127.77.2.3", "mapped": "::ffff:127.77.1.2", "idle-gate": "127.77.3.2", "idle-sandbox": "127.77.200.3",
 	} {
 		refuse(name+".cells.example", netip.MustParseAddr(addr))
 	}

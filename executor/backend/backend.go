@@ -84,6 +84,8 @@ type Cell struct {
 	// (for docker: a container's ID).
 	Holder string
 	Prefix netip.Prefix
+	// Pool is the range that the backend's cells have their subnets of, used or not.
+	Pool netip.Prefix
 	// Gate is the gate's address in the cell, Sandbox the sandbox's own.
 	Gate, Sandbox netip.Addr
 }

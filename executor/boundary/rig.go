@@ -108,7 +108,7 @@ func (r *rig) lease(ctx context.Context, s *side, name string) error {
 	}
 	s.cell, s.acquired = cell, true
 	_, err = r.Gate.Lease(ctx, cell.ID, control.Lease{
-		Run: r.run(name), Policy: r.Policy, Address: cell.Gate, Prefix: cell.Prefix,
+		Run: r.run(name), Policy: r.Policy, Address: cell.Gate, Prefix: cell.Prefix, Pool: cell.Pool,
 	})
 	if err != nil {
 		s.dirty = true // the lease may have come about although the call failed

@@ -53,6 +53,7 @@ func (x *execution) open(ctx context.Context, cell backend.Cell) (*lease, error)
 		Policy:  x.plan.Policy,
 		Address: cell.Gate,
 		Prefix:  cell.Prefix,
+		Pool:    cell.Pool,
 	})
 	if err != nil {
 		return nil, err

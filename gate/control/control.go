@@ -21,6 +21,10 @@ type Lease struct {
 	// Clients outside the prefix are refused.
 	Address netip.Addr   `json:"address"`
 	Prefix  netip.Prefix `json:"prefix"`
+	// Pool is the range that this cell and others have their subnets of, if the
+	// backend has one. All in it are addresses of cells, also of those that nobody
+	// uses now.
+	Pool netip.Prefix `json:"pool,omitzero"`
 }
 
 // A Cell is a leased cell: the answer to PUT, GET and DELETE of /v1/cells/{id}.

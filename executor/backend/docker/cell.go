@@ -103,9 +103,9 @@ func nth(a netip.Addr, n int) netip.Addr {
 // makeCell makes a cell: an internal network on which the host has no address, the
 // gate connected to it, and a keeper in it that has sealed its namespace. When it
 // fails nothing is left.
-func (e *Engine) makeCell(ctx context.Context, prefix netip.Prefix, gate, image string) (_ *cell, err error) {
+func (e *Engine) makeCell(ctx context.Context, pool, prefix netip.Prefix, gate, image string) (_ *cell, err error) {
 	made := &cell{gate: gate, Cell: backend.Cell{
-		ID: newCellID(prefix), Prefix: prefix,
+		ID: newCellID(prefix), Prefix: prefix, Pool: pool,
 		Gate: nth(prefix.Addr(), 2), Sandbox: nth(prefix.Addr(), 3),
 	}}
 	defer func() {

@@ -229,7 +229,7 @@ func (c *Cells) make(ctx context.Context) (*cell, error) {
 		if overlaps(prefix, taken) || !c.claim(prefix) {
 			continue
 		}
-		made, err := c.engine.makeCell(ctx, prefix, gate, c.cfg.Image)
+		made, err := c.engine.makeCell(ctx, c.cfg.Pool, prefix, gate, c.cfg.Image)
 		if err == nil {
 			return made, c.keep(ctx, made)
 		}
