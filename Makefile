@@ -1,5 +1,5 @@
 # Each target is a script of scripts/; what they set up and leave alone is said there.
-.PHONY: help demo test up down images build bench lint fuzz mutate lab
+.PHONY: help demo test up down images build bench lint fuzz mutate probes lab
 
 help: ## say what there is
 	@sed -n 's,^\([a-z]*\): ## ,  make \1\t,p' Makefile
@@ -23,5 +23,7 @@ fuzz: ## run each fuzz target for FUZZTIME
 	scripts/fuzz
 mutate: ## change the code that judges and seals, and list the changes that no test notices
 	scripts/mutate
+probes: ## print what an attacker would try, and the test that tries it
+	scripts/probes
 lab: ## run the stack on Debian 13, engine 26 and cgroup v2, in an emulated machine
 	scripts/lab

@@ -135,11 +135,11 @@ func TestWrite(t *testing.T) {
 	}
 	for _, line := range []string{
 		"## A. First",
-		`| A1 | a\|b | m | [b.TestWhole](../a/b/x_test.go), [compose.TestRows](../compose/y_test.go) (` + "`one`, `t*o`) |",
-		"| A2 | t | m | residual: [What stays](threat-model.md#residuals-what-stays-possible) |",
-		"| A3 | t | m | [compose.TestRows](../compose/y_test.go), [sallyport.TestRoot](../z_test.go) |",
-		"| [b.TestWhole](../a/b/x_test.go) | package | A1 | counts |",
-		"| [compose.TestRows](../compose/y_test.go) | real engine | A1, A3 | a host |",
+		`| A1 | a\|b | m | [b.TestWhole](a/b/x_test.go), [compose.TestRows](compose/y_test.go) (` + "`one`, `t*o`) |",
+		"| A2 | t | m | residual: [What stays](docs/threat-model.md#residuals-what-stays-possible) |",
+		"| A3 | t | m | [compose.TestRows](compose/y_test.go), [sallyport.TestRoot](z_test.go) |",
+		"| [b.TestWhole](a/b/x_test.go) | package | A1 | counts |",
+		"| [compose.TestRows](compose/y_test.go) | real engine | A1, A3 | a host |",
 	} {
 		if !strings.Contains(b.String(), "\n"+line+"\n") {
 			t.Errorf("no line %q in\n%s", line, b.String())

@@ -15,8 +15,7 @@
 //
 //	{"any query", dns.TypeANY}, // probe: D5
 //
-// docs/security-tests.md is written from both; a test at the repository's root
-// holds it to them. A mark says that a test tries something, not that it tries
+// make probes prints both; TestMarks holds them to each other. A mark says that a test tries something, not that it tries
 // it well: that is for who reads it to judge.
 package probes
 

@@ -25,17 +25,16 @@ func level(pkg string) string {
 	return "package"
 }
 
-// Write writes docs/security-tests.md: a table of each group's probes with the
-// tests that make them, then where each test looks.
+// Write writes a table in Markdown for each group: its probes with the tests that make
+// them; then where each test looks. Its links start from the repository's root.
 func Write(w io.Writer, groups []Group, tests []Test) error {
 	var b bytes.Buffer
 	b.WriteString(`# What is tried, and which test shows what happens
 
-Written from the tests by ` + "`go test . -run TestSecurityTests -update`" + `: change the
-marks in the tests or the catalogue in [internal/probes](../internal/probes/probes.go), not this file.
+From the marks of the tests and the catalogue in [internal/probes](internal/probes/probes.go).
 A test that makes a probe has a positive control beside each refusal and, where the gate
 decides, asserts the decision's record too. [The last table](#where-the-tests-look) says where each of them looks for
-what got through; [threat-model.md](threat-model.md) says what the promise is.
+what got through; [docs/threat-model.md](docs/threat-model.md) says what the promise is.
 `)
 	for _, g := range groups {
 		fmt.Fprintf(&b, "\n## %s. %s\n\n| | what is tried | what must happen | tests |\n|---|---|---|---|\n", g.Letter, g.Title)
@@ -88,18 +87,18 @@ func made(p Probe, tests []Test) string {
 	}
 	if p.Residual != "" {
 		anchor := strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(Residuals, ":", "")), " ", "-")
-		list = append(list, "residual: ["+p.Residual+"](threat-model.md#"+anchor+")")
+		list = append(list, "residual: ["+p.Residual+"](docs/threat-model.md#"+anchor+")")
 	}
 	return strings.Join(list, ", ")
 }
 
-// linkTo names a test and links to its file, from docs.
+// linkTo names a test and links to its file.
 func linkTo(t Test) string {
 	pkg := path.Base(t.Package())
 	if pkg == "." {
 		pkg = "sallyport"
 	}
-	return fmt.Sprintf("[%s.%s](../%s)", pkg, t.Name, t.File)
+	return fmt.Sprintf("[%s.%s](%s)", pkg, t.Name, t.File)
 }
 
 var inCell = strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "*", `\*`, "_", `\_`)
