@@ -24,10 +24,7 @@ var allowed = map[string][]string{
 	"firewall":                  {"internal/strictyaml"},
 	"githubauth":                {"internal/strictyaml"},
 	"firewall/patch":            {"firewall"},
-	"dnsgate":                   {"firewall"},
-	"sniproxy":                  {"firewall"},
 	"gate/control":              {"firewall"},
-	"gate":                      {"firewall", "dnsgate", "sniproxy", "gate/control", "internal/envvars"},
 	"cell":                      {},
 	"entrypoint/wire":           {},
 	"entrypoint/pid1":           {"entrypoint/wire", "entrypoint/pid1/artifacts", "entrypoint/pid1/files"},
@@ -43,9 +40,16 @@ var allowed = map[string][]string{
 	"executor/tree":             {},
 	"executor/backend":          {},
 	"executor/backend/docker":   {"executor/backend"},
+
+	"dnsgate":  {"firewall", "internal/contain", "internal/evloop"},
+	"sniproxy": {"firewall"},
+	"gate":     {"firewall", "dnsgate", "sniproxy", "gate/control", "internal/contain", "internal/envvars"},
+
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},
+	"internal/contain":        {},
 	"internal/envvars":        {},
+	"internal/evloop":         {"internal/contain"},
 	"internal/probes":         {},
 	"internal/output":         {},
 	"internal/strictyaml":     {},

@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 )
 
 const (
@@ -93,8 +94,9 @@ func (w *answerer) respond(msg []byte, client netip.AddrPort) (reply []byte) {
 	rec := &w.records[len(w.records)-1]
 	rec.Time, rec.Client, rec.Kind = w.now, client, firewall.KindDNS
 	rec.Verdict, rec.Reason = firewall.Deny, firewall.ReasonBadQuery
-	defer w.c.contain(func() {
-		rec.Verdict, rec.Reason, rec.Detail, reply = firewall.Deny, firewall.ReasonFault, "a fault of the gate: its log says more", nil
+	defer contain.With(func(p *contain.Panic) {
+		w.c.Panicked(p)
+		rec.Verdict, rec.Reason, rec.Detail, reply = firewall.Deny, firewall.ReasonFault, p.Error(), nil
 	})
 	if !w.c.general {
 		if reply, ok := w.answerFast(msg, rec); ok {

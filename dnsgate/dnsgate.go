@@ -26,7 +26,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -35,6 +34,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 )
 
 // The bounds of one cell where Server does not say otherwise.
@@ -206,7 +206,10 @@ func (s *Server) cell() (*cell, error) {
 // deliver delivers records and reports whether the replies that they are about
 // may be sent: what cannot be recorded is not answered.
 func (c *cell) deliver(records []firewall.Record) (ok bool) {
-	defer c.contain(func() { ok = false })
+	defer contain.With(func(p *contain.Panic) {
+		c.Panicked(p)
+		ok = false
+	})
 	var err error
 	if c.Deliver != nil {
 		err = c.Deliver(records)
@@ -225,12 +228,12 @@ func (c *cell) deliver(records []firewall.Record) (ok bool) {
 	return err == nil
 }
 
-// contain is for defer: a fault over what one cell sends must not end the gate of
-// all the others. What was under way gets no answer.
-func (c *cell) contain(then func()) {
-	if p := recover(); p != nil {
-		c.Log.Error("dnsgate: panic while answering", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		then()
+// Panicked logs a panic that was contained: a fault over what one cell sends must not
+// end the gate of all the others. What was under way gets no answer.
+func (c *cell) Panicked(err error) {
+	var p *contain.Panic
+	if errors.As(err, &p) {
+		c.Log.Error("dnsgate: panic while answering", "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
 	}
 }
 

@@ -73,9 +73,8 @@ func TestRepliesTogether(t *testing.T) {
 					}
 				}
 			}
-			b := newBatch()
 			for range 10 * each {
-				s.serve(b)
+				s.Ready(0)
 			}
 			if s.together != (refuse == 0) {
 				t.Errorf("replies go together: %v", s.together)
@@ -118,7 +117,7 @@ func newTestSocket(t *testing.T) testSocket {
 	w, _ := newTestAnswerer(t, "strict")
 	w.c.Deliver = func([]firewall.Record) error { return nil }
 	w.c.Prefix = netip.MustParsePrefix("127.0.0.0/24")
-	s, err := newSocket(pc, w)
+	s, err := newSocket(pc, w, newBatch())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +139,7 @@ func (s testSocket) dial(t *testing.T, from string) *net.UDPConn {
 
 // Queries allocate nothing from their socket to the answer's.
 func TestQueryAllocations(t *testing.T) {
-	s, b := newTestSocket(t), newBatch()
+	s := newTestSocket(t)
 	s.w.c.limiter.SetBurst(1e9)
 	s.w.c.limiter.SetLimit(1e9)
 	c, buf := s.dial(t, "127.0.0.1"), make([]byte, maxReply)
@@ -153,7 +152,7 @@ func TestQueryAllocations(t *testing.T) {
 				}
 			}
 		}
-		s.serve(b) // on the loopback interface they have arrived
+		s.Ready(0) // on the loopback interface they have arrived
 		for range 4 * len(msgs) {
 			if _, err := c.Read(buf); err != nil {
 				t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 )
 
 // acceptPause is the wait after an accept that failed for want of memory or
@@ -55,7 +56,7 @@ func (c *cell) serveTCP(ctx context.Context, ln net.Listener) error {
 		}
 		open.Go(func() {
 			defer func() { <-slots }()
-			defer c.contain(func() {})
+			defer contain.To(c)
 			c.serveConn(ctx, conn, client)
 		})
 	}

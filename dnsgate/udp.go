@@ -5,19 +5,21 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sallyport/internal/evloop"
 )
 
-// A socket is where the queries of one cell arrive.
+// A socket is where the queries of one cell arrive. But for failed it belongs to its
+// loop.
 type socket struct {
 	failed chan error // has room for one
 
-	mu sync.Mutex // guards what follows; held while a batch is answered
-	fd int        // -1 when it is closed
-	w  *answerer
+	fd    int
+	w     *answerer
+	batch *batch // the loop's
 	// most is how many queries the next batch takes: few, so that a client that
 	// waits for these answers goes on while the next are made, until so many
 	// wait that nobody is idle.
@@ -28,19 +30,13 @@ type socket struct {
 	together bool
 }
 
-// newSocket takes over pc, which it closes: the runtime's poller, which knows it,
-// would wake up for every packet as well.
-func newSocket(pc *net.UDPConn, w *answerer) (*socket, error) {
-	s := &socket{failed: make(chan error, 1), w: w, most: minBatch}
-	raw, err := pc.SyscallConn()
-	if err == nil {
-		e := raw.Control(func(fd uintptr) { s.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
-		err = errors.Join(err, e)
-	}
+// newSocket takes over pc, which it closes.
+func newSocket(pc *net.UDPConn, w *answerer, b *batch) (*socket, error) {
+	fd, err := evloop.Take(pc)
 	if err != nil {
 		return nil, fmt.Errorf("dnsgate: take over the socket: %w", err)
 	}
-	pc.Close()
+	s := &socket{failed: make(chan error, 1), fd: fd, w: w, batch: b, most: minBatch}
 	_, err = unix.GetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_SEGMENT)
 	// Replies are not cut on their way, so that the kernel need not number them.
 	_ = unix.SetsockoptInt(s.fd, unix.SOL_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
@@ -56,25 +52,16 @@ func (s *socket) fail(err error) {
 	}
 }
 
-// close closes the socket, which epoll may watch, when no batch of it is under way.
-func (s *socket) close(epoll int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_ = unix.EpollCtl(epoll, unix.EPOLL_CTL_DEL, s.fd, nil)
-	unix.Close(s.fd)
-	s.fd = -1
+// Panicked is called by the loop.
+func (s *socket) Panicked(err error) {
+	s.w.c.Panicked(err)
+	s.fail(errors.New("dnsgate: a fault of the gate"))
 }
 
-// serve answers one batch of the queries that have arrived, and reports whether more
+// Ready answers one batch of the queries that have arrived, and reports whether more
 // may wait. Its records are delivered together, and before its replies are sent.
-func (s *socket) serve(b *batch) (more bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fd < 0 {
-		return false
-	}
-	defer s.w.c.contain(func() { s.fail(errors.New("dnsgate: a fault of the gate")) })
-	n, err := b.receive(s.fd, s.most)
+func (s *socket) Ready(uint32) (more bool) {
+	n, err := s.batch.receive(s.fd, s.most)
 	if err != nil {
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 			s.fail(fmt.Errorf("dnsgate: read from UDP: %w", err))
@@ -87,15 +74,15 @@ func (s *socket) serve(b *batch) (more bool) {
 	} else {
 		s.most = minBatch
 	}
-	if replies := s.answer(b, n); s.w.deliver() {
-		s.together = b.send(s.fd, replies, s.together)
+	if replies := s.answer(n); s.w.deliver() {
+		s.together = s.batch.send(s.fd, replies, s.together)
 	}
 	return more
 }
 
 // answer answers the first n messages and returns how many replies there are.
-func (s *socket) answer(b *batch, n int) (replies int) {
-	w := s.w
+func (s *socket) answer(n int) (replies int) {
+	w, b := s.w, s.batch
 	w.now = time.Now() // for all of them, which takes microseconds
 	// Where all are within the rate, the limiter is asked once.
 	within := w.c.own(b, n) && w.c.limiter.AllowN(w.now, n)

@@ -1,11 +1,10 @@
 package gate
 
 import (
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 )
 
 // levelDecision is that of the decisions in the log, allowed or not: which of
@@ -75,11 +74,9 @@ func (l *lease) put(records []firewall.Record) (waits bool) {
 // putShared is put, to the end, for a record of many decisions that are counted
 // already.
 func (l *lease) putShared(r firewall.Record) {
-	defer func() {
-		if p := recover(); p != nil { // it may be on a goroutine of the tally's, and would end all cells
-			l.server.Log.Error("keeping a record panicked", "cell", l.id, "error", fmt.Sprintf("%v\n%s", p, debug.Stack()))
-		}
-	}()
+	defer contain.With(func(p *contain.Panic) { // it may be on a goroutine of the tally's, and would end all cells
+		l.server.Log.Error("keeping a record panicked", "cell", l.id, "error", p.Words())
+	})
 	records := []firewall.Record{r}
 	l.complete(records)
 	l.put(records)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"sallyport/dnsgate"
 	"sallyport/firewall"
 	"sallyport/gate/control"
+	"sallyport/internal/contain"
 	"sallyport/sniproxy"
 )
 
@@ -172,11 +172,7 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 	// A panic of one of these is the cell's alone, which fails.
 	contained := func(serve func() error) {
 		group.Go(func() (err error) {
-			defer func() {
-				if p := recover(); p != nil {
-					err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-				}
-			}()
+			defer contain.With(func(p *contain.Panic) { err = fmt.Errorf("panic: %s", p.Words()) })
 			return serve()
 		})
 	}
