@@ -1,4 +1,4 @@
-package sallyport_test
+package docs_test
 
 import (
 	"maps"

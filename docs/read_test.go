@@ -1,4 +1,4 @@
-package sallyport_test
+package docs_test
 
 import (
 	"encoding/json"
@@ -16,6 +16,14 @@ import (
 	"strings"
 	"testing"
 )
+
+// TestMain runs the tests in the repository's root, from which they name files.
+func TestMain(m *testing.M) {
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 func read(t *testing.T, path string) string {
 	t.Helper()
