@@ -37,6 +37,8 @@ var allowed = map[string][]string{
 	"executor/tree":             {},
 	"executor/backend":          {},
 	"executor/backend/docker":   {"executor/backend"},
+	"executor/proof":            {"executor/api", "firewall"},
+	"executor/statedir":         {"executor/tree"},
 
 	"dnsgate":  {"firewall", "internal/contain", "internal/evloop"},
 	"sniproxy": {"firewall"},

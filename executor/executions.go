@@ -75,13 +75,13 @@ func awaitResult(w http.ResponseWriter, r *http.Request, entry *store.Entry) {
 }
 
 func unreadable(entry *store.Entry) *api.Problem {
-	return problem(http.StatusInternalServerError, api.CodeLost, "the record of execution "+entry.Meta.ID+" cannot be read")
+	return api.NewProblem(http.StatusInternalServerError, api.CodeLost, "the record of execution "+entry.Meta.ID+" cannot be read")
 }
 
 // readBody reads the body, in bounded time and size.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *api.Problem) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != jsonType {
-		return nil, problem(http.StatusUnsupportedMediaType, api.CodeInvalidRequest, "the body must be sent as Content-Type: application/json")
+		return nil, api.NewProblem(http.StatusUnsupportedMediaType, api.CodeInvalidRequest, "the body must be sent as Content-Type: application/json")
 	}
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Now().Add(bodyTimeout))
@@ -90,7 +90,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *api.Problem) {
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
-		return nil, problem(http.StatusRequestEntityTooLarge, api.CodeInvalidRequest, fmt.Sprintf("the body is longer than %d bytes", tooLong.Limit))
+		return nil, api.NewProblem(http.StatusRequestEntityTooLarge, api.CodeInvalidRequest, fmt.Sprintf("the body is longer than %d bytes", tooLong.Limit))
 	case err != nil:
 		return nil, badRequest("the body could not be read")
 	}
@@ -125,7 +125,7 @@ func prefersAsync(r *http.Request) bool {
 
 // entry finds the execution that the path names, or answers.
 func (e *Executor) entry(w http.ResponseWriter, r *http.Request) (*store.Entry, bool) {
-	entry, ok := e.store.Get(r.PathValue("id"))
+	entry, ok := e.Get(r.PathValue("id"))
 	if !ok {
 		writeProblem(w, notFound("there is no such execution"))
 	}

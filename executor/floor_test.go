@@ -88,7 +88,7 @@ func TestFloor(t *testing.T) {
 	if p.Code != api.CodeDisk || !p.Retryable || p.Details["floorBytes"] == nil || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("problem = %+v", p)
 	}
-	h.executor.Later()
+	h.later()
 	if resp, data := h.do(http.MethodGet, "/readyz", ""); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(data), "MiB") {
 		t.Errorf("readiness: %s %s", resp.Status, data)
 	}
@@ -103,7 +103,7 @@ func TestFloor(t *testing.T) {
 	if res := h.post(command("true")); !res.Success {
 		t.Errorf("once there is room: %v", res.Error)
 	}
-	h.executor.Later()
+	h.later()
 	if ready := get[api.Readiness](h, "/readyz"); !ready.Ready {
 		t.Errorf("readiness = %+v", ready)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"sallyport/executor"
 	"sallyport/executor/api"
+	"sallyport/executor/dispatch"
 	"sallyport/firewall"
 )
 
@@ -180,10 +181,10 @@ func TestGitHubRevokedWithoutEngine(t *testing.T) {
 func TestGitHubRevokeLeft(t *testing.T) {
 	g := startGitHub(t)
 	h := leftToken(t, g)
-	if err := executor.RevokeLeft(h.config.State, nil, h.config.Log); err != nil || !strings.Contains(h.log.String(), "cannot be revoked with the settings") {
+	if err := dispatch.RevokeLeft(h.config.State, nil, h.config.Log); err != nil || !strings.Contains(h.log.String(), "cannot be revoked with the settings") {
 		t.Errorf("without access to GitHub: %v, %s", err, h.log)
 	}
-	if err := executor.RevokeLeft(h.config.State, h.config.GitHub, h.config.Log); err != nil {
+	if err := dispatch.RevokeLeft(h.config.State, h.config.GitHub, h.config.Log); err != nil {
 		t.Error(err)
 	}
 	if states := g.states(); !slices.Equal(states, []string{"revoked"}) {
@@ -193,7 +194,7 @@ func TestGitHubRevokeLeft(t *testing.T) {
 	defer h.end()
 	id := h.begin(with(command("echo begun; sleep 60"), readAccess))
 	h.awaitText(id, "begun")
-	if err := executor.RevokeLeft(h.config.State, h.config.GitHub, h.config.Log); err == nil || !slices.Equal(g.states(), []string{"revoked", "live"}) {
+	if err := dispatch.RevokeLeft(h.config.State, h.config.GitHub, h.config.Log); err == nil || !slices.Equal(g.states(), []string{"revoked", "live"}) {
 		t.Errorf("beside one that runs: %v, tokens are %v", err, g.states())
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
+	"sallyport/executor/dispatch"
 	"sallyport/executor/plan"
 	"sallyport/executor/store"
 	"sallyport/gate/control"
@@ -60,7 +61,8 @@ type harness struct {
 	config   executor.Config
 	log      *output.Buffer
 	client   *http.Client
-	root     string // the one configured root
+	root     string       // the one configured root
+	past     atomic.Int64 // by which later has moved the clock, in ns
 	end      func()
 }
 
@@ -93,9 +95,8 @@ func (h *harness) defaults() executor.Config {
 	if uid == 0 {
 		uid, users = 10001, 2
 	}
-	return executor.Config{
+	return executor.Config{Token: testToken, Config: dispatch.Config{
 		State:   filepath.Join(h.t.TempDir(), "state"),
-		Token:   testToken,
 		Version: "test",
 		Service: plan.Service{
 			Roots:          []string{h.root},
@@ -122,7 +123,8 @@ func (h *harness) defaults() executor.Config {
 		DiskFloor: 1,
 		Keep:      100,
 		KeepFor:   time.Hour,
-	}
+		Now:       func() time.Time { return time.Now().Add(time.Duration(h.past.Load())) },
+	}}
 }
 
 var testLimits = plan.Limits{
@@ -162,6 +164,9 @@ func (h *harness) boot() {
 		h.client.CloseIdleConnections()
 	})
 }
+
+// later has the executor take what it remembers for a moment as long past.
+func (h *harness) later() { h.past.Add(int64(time.Minute)) }
 
 // request makes a request with the token; header holds names and values in turn.
 func (h *harness) request(method, path, body string, header ...string) *http.Request {

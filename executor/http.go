@@ -1,13 +1,9 @@
 package executor
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"sallyport/executor/api"
 )
@@ -54,7 +50,7 @@ func (e *Executor) Handler() http.Handler {
 		switch {
 		case !open[pattern] && !e.authorized(r):
 			w.Header().Set("WWW-Authenticate", `Bearer realm="sallyport"`)
-			writeProblem(w, problem(http.StatusUnauthorized, api.CodeUnauthorized, "a bearer token is required: Authorization: Bearer <token>; sallyport token prints it"))
+			writeProblem(w, api.NewProblem(http.StatusUnauthorized, api.CodeUnauthorized, "a bearer token is required: Authorization: Bearer <token>; sallyport token prints it"))
 		case pattern == "":
 			refuseRoute(mux, w, r)
 		default:
@@ -65,7 +61,7 @@ func (e *Executor) Handler() http.Handler {
 
 func (e *Executor) authorized(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return strings.EqualFold(scheme, "Bearer") && sameToken(strings.TrimSpace(token), e.cfg.Token)
+	return strings.EqualFold(scheme, "Bearer") && sameToken(strings.TrimSpace(token), e.token)
 }
 
 // refuseRoute says in our words what the mux found wrong.
@@ -78,7 +74,7 @@ func refuseRoute(mux http.Handler, w http.ResponseWriter, r *http.Request) {
 	}
 	allow := found.header.Get("Allow")
 	w.Header().Set("Allow", allow)
-	writeProblem(w, problem(http.StatusMethodNotAllowed, api.CodeInvalidRequest, fmt.Sprintf("%s is not possible here; %s is", r.Method, allow)))
+	writeProblem(w, api.NewProblem(http.StatusMethodNotAllowed, api.CodeInvalidRequest, fmt.Sprintf("%s is not possible here; %s is", r.Method, allow)))
 }
 
 // A refusal keeps of an answer what refuseRoute wants to know.
@@ -90,48 +86,3 @@ type refusal struct {
 func (f *refusal) Header() http.Header         { return f.header }
 func (f *refusal) Write(p []byte) (int, error) { return len(p), nil }
 func (f *refusal) WriteHeader(status int)      { f.status = status }
-
-// The bounds in time of the server. There is none on a whole request: a caller
-// may wait for a run for hours.
-const (
-	headerTimeout   = 10 * time.Second
-	bodyTimeout     = 30 * time.Second
-	idleTimeout     = 2 * time.Minute
-	shutdownTimeout = 12 * time.Second
-	closeTimeout    = 3 * time.Second
-)
-
-// Serve serves the API on ln until ctx ends, then ends the runs under way and
-// shuts the executor down.
-func (e *Executor) Serve(ctx context.Context, lns ...net.Listener) error {
-	srv := &http.Server{
-		Handler:           e.Handler(),
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    64 << 10,
-	}
-	served := make(chan error, len(lns))
-	for _, ln := range lns {
-		go func() { served <- srv.Serve(ln) }()
-	}
-	var err error
-	select {
-	case err = <-served:
-		err = fmt.Errorf("serve the API: %w", err)
-	case <-ctx.Done():
-	}
-	// Runs first: their callers get the results, which ends the streams. The record
-	// that they get them from is closed last.
-	sctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
-	defer cancel()
-	drained := e.drain(sctx)
-	cctx, cancelClose := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancelClose()
-	if srv.Shutdown(cctx) != nil {
-		srv.Close() // callers that do not take their answer lose it
-	}
-	if drained != nil { // what still runs needs it
-		return errors.Join(err, drained)
-	}
-	return errors.Join(err, e.close())
-}

@@ -21,6 +21,7 @@ import (
 
 	"sallyport/executor"
 	"sallyport/executor/api"
+	"sallyport/executor/statedir"
 )
 
 func TestToken(t *testing.T) {
@@ -107,7 +108,7 @@ func TestListenSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	path := filepath.Join(dir, executor.SocketFile)
+	path := statedir.SocketFile(dir)
 	for range 2 {
 		ln, err := executor.ListenSocket(path)
 		if err != nil {
@@ -565,7 +566,7 @@ func TestReadiness(t *testing.T) {
 	h.post(command("true"))
 	check := func(name, want string) {
 		t.Helper()
-		h.executor.Later()
+		h.later()
 		resp, data := h.do(http.MethodGet, "/readyz", "")
 		for _, c := range decode[api.Readiness](t, resp, data, http.StatusServiceUnavailable).Checks {
 			if c.Ready == (c.Name == name) || c.Name == name && !strings.Contains(c.Detail, want) {
@@ -594,7 +595,7 @@ func TestReadiness(t *testing.T) {
 	if err := os.Rename(workspaces+".away", workspaces); err != nil {
 		t.Fatal(err)
 	}
-	h.executor.Later()
+	h.later()
 	if ready := get[api.Readiness](h, "/readyz"); !ready.Ready || len(ready.Checks) != 4 {
 		t.Errorf("readiness = %+v", ready)
 	}

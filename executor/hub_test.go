@@ -26,6 +26,7 @@ import (
 	"sallyport/compose/internet/github"
 	"sallyport/executor"
 	"sallyport/executor/api"
+	"sallyport/executor/dispatch"
 	"sallyport/executor/plan"
 	"sallyport/githubauth"
 )
@@ -128,7 +129,7 @@ func (g *testGitHub) access(allowKey bool) func(*executor.Config) {
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		c.GitHub = &executor.GitHub{Issuer: app, APIURL: githubauth.DefaultAPIBaseURL, Source: api.SourceApp}
+		c.GitHub = &dispatch.GitHub{Issuer: app, APIURL: githubauth.DefaultAPIBaseURL, Source: api.SourceApp}
 		c.Service.GitHub = &plan.GitHubService{Profiles: githubauth.DefaultProfiles(), AllowKey: allowKey}
 		if allowKey {
 			c.GitHub.Key = func() ([]byte, error) { return githubauth.ReadPEM(g.key) }

@@ -33,7 +33,7 @@ func (e *Executor) getExecutions(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, p)
 		return
 	}
-	entries, more := want.page(e.store.All())
+	entries, more := want.page(e.All())
 	list := api.ExecutionList{Executions: make([]api.ExecutionSummary, 0, len(entries))}
 	for _, entry := range entries {
 		list.Executions = append(list.Executions, summary(entry))

@@ -86,7 +86,7 @@ func TestMetrics(t *testing.T) {
 	h.boundary.set("host-listener", nil)
 	h.do(http.MethodPost, "/v1/boundary/check", "")
 	h.boundary.set("", errTest)
-	h.executor.Later()
+	h.later()
 	h.do(http.MethodPost, "/v1/boundary/check", "")
 	values, _ = scrape(h)
 	for name, want := range map[string]float64{

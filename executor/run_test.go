@@ -433,7 +433,7 @@ func TestBoundary(t *testing.T) {
 		t.Errorf("once the boundary holds: %v", res.Error)
 	}
 	h.boundary.set("", errTest)
-	h.executor.Later()
+	h.later()
 	resp, data = h.do(http.MethodPost, "/v1/boundary/check", "")
 	if p := decode[api.Problem](t, resp, data, http.StatusServiceUnavailable); !strings.Contains(p.Detail, errTest.Error()) {
 		t.Errorf("problem = %+v", p)
@@ -457,7 +457,7 @@ func TestBoundaryCheckRests(t *testing.T) {
 			}
 		})
 	}
-	for h.executor.Asking() < 8 {
+	for h.executor.Proof.Asking() < 8 {
 		time.Sleep(time.Millisecond)
 	}
 	h.boundary.mu.Unlock()
@@ -473,7 +473,7 @@ func TestBoundaryCheckRests(t *testing.T) {
 	if n := h.boundary.checks.Load() - before; n != 1 {
 		t.Errorf("%d checks after a refusal", n)
 	}
-	h.executor.Later()
+	h.later()
 	if resp, data := check(); resp.StatusCode != http.StatusOK {
 		t.Errorf("after a while: %s %s", resp.Status, data)
 	}

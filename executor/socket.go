@@ -10,9 +10,6 @@ import (
 	"syscall"
 )
 
-// SocketFile is the name of the API's socket in the state directory.
-const SocketFile = "api.sock"
-
 // ListenSocket listens on a unix socket that only its owner may connect to, who is that
 // of the directory, as for the token. One that is left there goes: whoever calls this
 // is the one executor of its state directory.

@@ -196,7 +196,7 @@ func negotiate(r *http.Request, offers ...string) (string, *api.Problem) {
 		}
 	}
 	if best == "" {
-		return "", problem(http.StatusNotAcceptable, api.CodeInvalidRequest, "Accept must allow one of "+strings.Join(offers, ", "))
+		return "", api.NewProblem(http.StatusNotAcceptable, api.CodeInvalidRequest, "Accept must allow one of "+strings.Join(offers, ", "))
 	}
 	return best, nil
 }

@@ -13,9 +13,6 @@ import (
 	"syscall"
 )
 
-// tokenFile is the name of the token's file in the state directory.
-const tokenFile = "token"
-
 // minToken is the fewest characters that a token may have.
 const minToken = 16
 
@@ -65,7 +62,7 @@ func makeToken(path string) (string, error) {
 	}
 	// Written beside its place and linked into it: a reader finds all of it or
 	// nothing, and of two makers one wins.
-	tmp, err := os.CreateTemp(filepath.Dir(path), tokenFile+".*") // mode 0600
+	tmp, err := os.CreateTemp(filepath.Dir(path), "token.*") // mode 0600
 	if err != nil {
 		return "", fmt.Errorf("make a token: %w", err)
 	}

@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"os"
 
-	"sallyport/executor"
 	"sallyport/executor/api"
+	"sallyport/executor/dispatch"
 	"sallyport/executor/plan"
 	"sallyport/githubauth"
 )
@@ -49,7 +49,7 @@ func (g gitHubSettings) check() error {
 }
 
 // setUpGitHub puts the access to GitHub together; both are nil where there is none.
-func setUpGitHub(s settings, log *slog.Logger) (*executor.GitHub, *plan.GitHubService, error) {
+func setUpGitHub(s settings, log *slog.Logger) (*dispatch.GitHub, *plan.GitHubService, error) {
 	g := s.GitHub
 	if err := g.check(); err != nil {
 		return nil, nil, fmt.Errorf("settings: %w", err)
@@ -75,7 +75,7 @@ func setUpGitHub(s settings, log *slog.Logger) (*executor.GitHub, *plan.GitHubSe
 			log.Warn("about the static GitHub token", "finding", static.Warning)
 		}
 		log.Warn("runs get a static GitHub token, which nothing narrows to what they may do", "file", g.TokenFile)
-		return &executor.GitHub{Issuer: static, APIURL: g.APIURL, Source: api.SourceStatic}, service, nil
+		return &dispatch.GitHub{Issuer: static, APIURL: g.APIURL, Source: api.SourceStatic}, service, nil
 	}
 	key, err := githubauth.LoadKey(g.AppKeyFile)
 	if err != nil {
@@ -88,7 +88,7 @@ func setUpGitHub(s settings, log *slog.Logger) (*executor.GitHub, *plan.GitHubSe
 	if err != nil {
 		return nil, nil, err
 	}
-	access := &executor.GitHub{Issuer: app, APIURL: g.APIURL, Source: api.SourceApp}
+	access := &dispatch.GitHub{Issuer: app, APIURL: g.APIURL, Source: api.SourceApp}
 	if g.AllowAppKey {
 		access.Key = func() ([]byte, error) { return githubauth.ReadPEM(g.AppKeyFile) }
 	}
@@ -97,7 +97,7 @@ func setUpGitHub(s settings, log *slog.Logger) (*executor.GitHub, *plan.GitHubSe
 
 // checkApp asks GitHub once for the App, so that its operator reads of a number or a
 // key that is not right before a run fails for it. It ends with ctx.
-func checkApp(ctx context.Context, access *executor.GitHub, log *slog.Logger) {
+func checkApp(ctx context.Context, access *dispatch.GitHub, log *slog.Logger) {
 	if access == nil {
 		return
 	}
@@ -119,7 +119,7 @@ func revokeLeft(s settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return executor.RevokeLeft(s.State, access, log)
+	return dispatch.RevokeLeft(s.State, access, log)
 }
 
 func (g gitHubSettings) loadProfiles(log *slog.Logger) (*githubauth.Profiles, error) {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -20,8 +19,10 @@ import (
 	"sallyport/executor/backend"
 	"sallyport/executor/backend/docker"
 	"sallyport/executor/boundary"
+	"sallyport/executor/dispatch"
 	"sallyport/executor/plan"
 	runner "sallyport/executor/run"
+	"sallyport/executor/statedir"
 	"sallyport/executor/store"
 	"sallyport/firewall"
 	"sallyport/gate/control"
@@ -67,7 +68,6 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	config.Token = token
 	ln, err := net.Listen("tcp", s.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -78,7 +78,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 		return err
 	}
 	defer scraped.Close()
-	e, err := executor.New(config)
+	e, err := executor.New(executor.Config{Config: config, Token: token})
 	if err != nil {
 		return err
 	}
@@ -126,24 +126,24 @@ func openEngine(ctx context.Context, s settings, log *slog.Logger) (*docker.Engi
 // configure puts the executor together.
 func configure(
 	s settings, engine *docker.Engine, cells *docker.Cells, background *sync.WaitGroup, log *slog.Logger,
-) (executor.Config, error) {
+) (dispatch.Config, error) {
 	roots, err := plan.ResolveRoots(s.Roots)
 	if err != nil {
-		return executor.Config{}, fmt.Errorf("settings: %w", err)
+		return dispatch.Config{}, fmt.Errorf("settings: %w", err)
 	}
 	warnOfRoots(roots, log)
 	sandboxes, err := docker.NewBackend(engine, s.AgentUID)
 	if err != nil {
-		return executor.Config{}, err
+		return dispatch.Config{}, err
 	}
 	github, offered, err := setUpGitHub(s, log)
 	if err != nil {
-		return executor.Config{}, err
+		return dispatch.Config{}, err
 	}
 	service := s.service(roots)
 	service.GitHub = offered
 	gate := &control.Client{Socket: s.GateSocket}
-	return executor.Config{
+	return dispatch.Config{
 		State:     s.State,
 		Secrets:   s.secrets(),
 		Version:   version.String(),
@@ -162,7 +162,7 @@ func configure(
 			Image:      s.AgentImage,
 			UID:        s.AgentUID,
 			GID:        s.AgentUID,
-			Workspaces: filepath.Join(s.State, "workspaces"),
+			Workspaces: statedir.Workspaces(s.State),
 			Background: background,
 			Need:       s.need(engine, service.Tiers),
 			Log:        log,

@@ -5,16 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/docker/go-units"
 
-	"sallyport/executor"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
+	"sallyport/executor/statedir"
 	"sallyport/internal/envvars"
 )
 
@@ -88,10 +87,10 @@ func parseSettings(environ []string) (settings, error) {
 		return s, fmt.Errorf("settings: %w", err)
 	}
 	if s.TokenFile == "" {
-		s.TokenFile = filepath.Join(s.State, "token")
+		s.TokenFile = statedir.TokenFile(s.State)
 	}
 	if s.APISocket == "" {
-		s.APISocket = filepath.Join(s.State, executor.SocketFile)
+		s.APISocket = statedir.SocketFile(s.State)
 	}
 	for i, name := range s.Policies {
 		if s.Policies[i] = strings.TrimSpace(name); s.Policies[i] == "" {

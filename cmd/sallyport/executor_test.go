@@ -26,7 +26,9 @@ import (
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
+	"sallyport/executor/dispatch"
 	"sallyport/executor/plan"
+	"sallyport/executor/statedir"
 	"sallyport/executor/store"
 	"sallyport/firewall"
 	"sallyport/gate/control"
@@ -44,9 +46,8 @@ type testExecutor struct {
 // startExecutor starts an executor. breach names a probe that gets out of its cells.
 func startExecutor(t *testing.T, breach string) testExecutor {
 	t.Helper()
-	e, err := executor.New(executor.Config{
+	e, err := executor.New(executor.Config{Token: testToken, Config: dispatch.Config{
 		State:   filepath.Join(t.TempDir(), "state"),
-		Token:   testToken,
 		Version: "v0-test",
 		Service: plan.Service{
 			Agents:  agent.All(),
@@ -76,12 +77,12 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 		DiskFloor: 1,
 		Keep:      100,
 		KeepFor:   time.Hour,
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := t.TempDir()
-	ln, err := executor.ListenSocket(filepath.Join(state, executor.SocketFile))
+	ln, err := executor.ListenSocket(statedir.SocketFile(state))
 	if err != nil {
 		t.Fatal(err)
 	}

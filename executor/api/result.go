@@ -102,20 +102,6 @@ type Error struct {
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
-// Problem is the body of every answer that is not a success
-// (application/problem+json, RFC 9457).
-type Problem struct {
-	Type      string         `json:"type"` // about:blank
-	Title     string         `json:"title"`
-	Status    int            `json:"status"`
-	Detail    string         `json:"detail"`
-	Code      Code           `json:"code"`
-	Retryable bool           `json:"retryable"`
-	Details   map[string]any `json:"details,omitempty"`
-}
-
-func (p *Problem) Error() string { return string(p.Code) + ": " + p.Detail }
-
 // Execution is the answer to GET /v1/executions/{id} and to an asynchronous POST.
 type Execution struct {
 	ID     string  `json:"executionId"`

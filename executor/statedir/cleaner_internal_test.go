@@ -1,4 +1,4 @@
-package executor
+package statedir
 
 import (
 	"log/slog"
@@ -18,11 +18,11 @@ func TestCleaner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := newCleaner(filepath.Join(dir, "old"), slog.New(slog.NewJSONHandler(log, nil)))
+	c := NewCleaner(filepath.Join(dir, "old"), slog.New(slog.NewJSONHandler(log, nil)))
 	stuck := filepath.Join(dir, "absent", "stuck") // not even the directory above can be opened
-	c.add(stuck)
-	c.add(filepath.Join(dir, "new"))
-	c.first()
+	c.Add(stuck)
+	c.Add(filepath.Join(dir, "new"))
+	c.First()
 	for _, name := range []string{"old/a", "new"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
 			t.Errorf("%s is still there", name)
@@ -34,7 +34,7 @@ func TestCleaner(t *testing.T) {
 	if err := os.MkdirAll(stuck, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c.first()
+	c.First()
 	if _, err := os.Stat(stuck); err == nil || len(c.left) != 0 {
 		t.Errorf("left: %v", c.left)
 	}

@@ -1,4 +1,4 @@
-package executor
+package dispatch
 
 import (
 	"context"
@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"sallyport/executor/run"
+	"sallyport/executor/statedir"
 	"sallyport/executor/tokens"
 )
 
@@ -22,7 +22,7 @@ const firstSweep = 5 * time.Second
 // executor left; it returns what came of them by run. Without access to GitHub there
 // is no keeper, and the log tells of tokens that live on.
 func openTokens(state string, g *GitHub, log *slog.Logger) (*tokens.Keeper, map[string][]tokens.Ending, error) {
-	dir := filepath.Join(state, tokensDir)
+	dir := statedir.Tokens(state)
 	var issuer tokens.Issuer
 	var origin tokens.Origin
 	if g != nil {
@@ -55,7 +55,7 @@ func closeTokens(keeper *tokens.Keeper) error {
 // for one that cannot start: GitHub may be there where an engine is not. New does the
 // same by itself. With no access to GitHub, which is nil then, it tells of them.
 func RevokeLeft(state string, g *GitHub, log *slog.Logger) error {
-	lock, err := lockState(state)
+	lock, err := statedir.Lock(state)
 	if err != nil {
 		return fmt.Errorf("open the state directory: %w", err)
 	}

@@ -1,14 +1,12 @@
-package executor
+package dispatch
 
 import (
-	"net/http"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
+	"sallyport/executor/proof"
 )
 
 // metricsPrefix begins the name of each metric of the executor's own.
@@ -18,13 +16,6 @@ const metricsPrefix = "sallyport_executor"
 var (
 	runBuckets   = []float64{.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 21600}
 	stageBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 600}
-)
-
-// The outcomes of a check of the boundary.
-const (
-	boundaryHeld    = "held"
-	boundaryBroken  = "broken"
-	boundaryUnknown = "failed" // the check could not be made
 )
 
 // A CellCounter is a backend.Cells that tells how many cells there are.
@@ -47,7 +38,7 @@ type metrics struct {
 	cost     *prometheus.CounterVec   // by agent
 }
 
-func newMetrics(e *Executor) *metrics {
+func newMetrics(d *Dispatcher) *metrics {
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "_" + name, Help: help}, labels)
 	}
@@ -64,10 +55,10 @@ func newMetrics(e *Executor) *metrics {
 		tokens:   counters("tokens_total", "Tokens that agents have reported.", "agent", "kind"),
 		cost:     counters("cost_usd_total", "Cost in US dollars that agents have reported.", "agent"),
 	}
-	for _, outcome := range []string{boundaryHeld, boundaryBroken, boundaryUnknown} {
+	for _, outcome := range []string{proof.Held, proof.Broken, proof.Unknown} {
 		m.checks.WithLabelValues(outcome) // there from the start, so that a rate can be taken of the first
 	}
-	m.registry.MustRegister(m.runs, m.seconds, m.stages, m.refused, m.checks, m.tokens, m.cost, state{e},
+	m.registry.MustRegister(m.runs, m.seconds, m.stages, m.refused, m.checks, m.tokens, m.cost, state{d},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -107,8 +98,8 @@ func (m *metrics) stagesOf(t api.Timings) {
 	}
 }
 
-// A state collects what the executor has now.
-type state struct{ *Executor }
+// A state collects what the dispatcher has now.
+type state struct{ *Dispatcher }
 
 var (
 	runsDesc     = prometheus.NewDesc(metricsPrefix+"_runs", "Runs under way.", []string{"state"}, nil)
@@ -141,16 +132,11 @@ func (s state) Collect(to chan<- prometheus.Metric) {
 		gauge(cellsDesc, lent, "lent")
 	}
 	holds := 0
-	if s.proof.why() == "" {
+	if s.Proof.Why() == "" {
 		holds = 1
 	}
 	gauge(boundaryDesc, holds)
 }
 
-// Metrics serves /metrics in the format of Prometheus. It asks for no token and
-// tells nothing of any one run; it is meant for a listener of its own.
-func (e *Executor) Metrics() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(e.metrics.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	return mux
-}
+// Metrics are what the dispatcher counts.
+func (d *Dispatcher) Metrics() prometheus.Gatherer { return d.metrics.registry }

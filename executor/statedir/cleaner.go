@@ -1,4 +1,4 @@
-package executor
+package statedir
 
 import (
 	"context"
@@ -19,9 +19,9 @@ const (
 	cleanPause    = 10 * time.Minute
 )
 
-// A cleaner removes what earlier executors have left in the directory of workspaces,
+// A Cleaner removes what earlier executors have left in the directory of workspaces,
 // and what runs could not remove themselves.
-type cleaner struct {
+type Cleaner struct {
 	log  *slog.Logger
 	wake chan struct{} // holds a value when there is something new to remove
 
@@ -29,9 +29,9 @@ type cleaner struct {
 	left []string   // paths
 }
 
-// newCleaner takes all that is in a directory now for left behind.
-func newCleaner(dir string, log *slog.Logger) *cleaner {
-	c := &cleaner{log: log, wake: make(chan struct{}, 1)}
+// NewCleaner takes all that is in a directory now for left behind.
+func NewCleaner(dir string, log *slog.Logger) *Cleaner {
+	c := &Cleaner{log: log, wake: make(chan struct{}, 1)}
 	old, err := os.ReadDir(dir)
 	if err != nil {
 		log.Error("old workspaces could not be listed, so they stay", "directory", dir, "error", err)
@@ -42,8 +42,8 @@ func newCleaner(dir string, log *slog.Logger) *cleaner {
 	return c
 }
 
-// add hands a path over.
-func (c *cleaner) add(path string) {
+// Add hands a path over.
+func (c *Cleaner) Add(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.left = append(c.left, path)
@@ -53,8 +53,8 @@ func (c *cleaner) add(path string) {
 	}
 }
 
-// run removes what is left, again and again where need be, until ctx ends.
-func (c *cleaner) run(ctx context.Context) {
+// Run removes what is left, again and again where need be, until ctx ends.
+func (c *Cleaner) Run(ctx context.Context) {
 	for {
 		c.sweep(ctx)
 		select {
@@ -66,15 +66,15 @@ func (c *cleaner) run(ctx context.Context) {
 	}
 }
 
-// first is a sweep that does not hold a start up for long.
-func (c *cleaner) first() {
+// First is a sweep that does not hold a start up for long.
+func (c *Cleaner) First() {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanPatience)
 	defer cancel()
 	c.sweep(ctx)
 }
 
 // sweep tries to remove each of what is left.
-func (c *cleaner) sweep(ctx context.Context) {
+func (c *Cleaner) sweep(ctx context.Context) {
 	c.mu.Lock()
 	paths := slices.Clone(c.left)
 	c.mu.Unlock()

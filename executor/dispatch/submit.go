@@ -1,4 +1,4 @@
-package executor
+package dispatch
 
 import (
 	"bytes"
@@ -28,47 +28,47 @@ const healthTimeout = 5 * time.Second
 // Submit judges a request and, where it can be met, begins its execution. With a
 // key that was used before it returns the execution of that time, provided that
 // the request is the same. Nothing has been started when it returns a problem.
-func (e *Executor) Submit(req api.Request, key string) (*store.Entry, *api.Problem) {
-	entry, problem := e.submit(req, key)
+func (d *Dispatcher) Submit(req api.Request, key string) (*store.Entry, *api.Problem) {
+	entry, problem := d.submit(req, key)
 	if problem != nil {
-		e.metrics.refused.WithLabelValues(string(problem.Code)).Inc()
+		d.metrics.refused.WithLabelValues(string(problem.Code)).Inc()
 	}
 	return entry, problem
 }
 
-func (e *Executor) submit(req api.Request, key string) (*store.Entry, *api.Problem) {
+func (d *Dispatcher) submit(req api.Request, key string) (*store.Entry, *api.Problem) {
 	arrived := time.Now()
 	meta := store.Meta{Key: key, Body: digest(req)}
-	if entry, problem := e.known(meta); entry != nil || problem != nil {
+	if entry, problem := d.known(meta); entry != nil || problem != nil {
 		return entry, problem
 	}
-	health, problem := e.gateHealth()
+	health, problem := d.gateHealth()
 	if problem != nil {
 		return nil, problem
 	}
 	if why := denying(health); why != nil {
-		return nil, unavailable(api.CodeGateUnavailable, why.Error())
+		return nil, api.Unavailable(api.CodeGateUnavailable, why.Error())
 	}
-	p, problem := e.cfg.Service.Judge(req, health.Policies)
+	p, problem := d.cfg.Service.Judge(req, health.Policies)
 	if problem != nil {
 		return nil, problem
 	}
-	if problem := e.space(p); problem != nil {
+	if problem := d.space(p); problem != nil {
 		return nil, problem
 	}
 	meta.ID, meta.Accepted = newID(arrived), arrived
 	meta.Agent, meta.Policy = p.Adapter.Name(), p.Policy
-	meta.TaskID, meta.Model = e.runner.Redactor.String(req.Opts.TaskID), e.runner.Redactor.String(p.Request.Config.Model)
+	meta.TaskID, meta.Model = d.runner.Redactor.String(req.Opts.TaskID), d.runner.Redactor.String(p.Request.Config.Model)
 	timings := unreached()
 	timings.Policy = time.Since(arrived).Milliseconds()
 	if p.Dir != "" {
 		meta.Dir, meta.UID = p.Dir, p.UID
 	}
-	kept, err := e.withoutSecrets(req)
+	kept, err := d.withoutSecrets(req)
 	if err != nil {
-		return nil, e.unrecorded(err)
+		return nil, d.unrecorded(err)
 	}
-	return e.admit(p, meta, kept, timings)
+	return d.admit(p, meta, kept, timings)
 }
 
 // digest identifies what is asked, whatever the order of its fields.
@@ -88,7 +88,7 @@ func newID(t time.Time) string {
 // withoutSecrets returns the request as it may be kept, as JSON. Its texts are redacted
 // one by one: JSON spells some characters otherwise. The prompt, which may be most of it,
 // is not taken through the decoder and back.
-func (e *Executor) withoutSecrets(req api.Request) ([]byte, error) {
+func (d *Dispatcher) withoutSecrets(req api.Request) ([]byte, error) {
 	prompt := req.Prompt
 	req.Prompt = ""
 	var document map[string]any
@@ -101,8 +101,8 @@ func (e *Executor) withoutSecrets(req api.Request) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take the secrets out of a request: %w", err)
 	}
-	redacted(document, e.runner.Redactor.String)
-	document["prompt"] = e.runner.Redactor.String(prompt)
+	redacted(document, d.runner.Redactor.String)
+	document["prompt"] = d.runner.Redactor.String(prompt)
 	return json.Marshal(document)
 }
 
@@ -124,10 +124,10 @@ func redacted(v any, redact func(string) string) any {
 }
 
 // gateHealth asks the gate how it is, now.
-func (e *Executor) gateHealth() (control.Health, *api.Problem) {
-	h, err := e.health.get()
+func (d *Dispatcher) gateHealth() (control.Health, *api.Problem) {
+	h, err := d.health.get()
 	if err != nil {
-		return h, unavailable(api.CodeGateUnavailable, fmt.Sprintf("the gate cannot be reached: %v", err))
+		return h, api.Unavailable(api.CodeGateUnavailable, fmt.Sprintf("the gate cannot be reached: %v", err))
 	}
 	return h, nil
 }
@@ -148,21 +148,21 @@ func denying(h control.Health) error {
 }
 
 // known returns the execution that the key stands for already, if any.
-func (e *Executor) known(meta store.Meta) (*store.Entry, *api.Problem) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.knownLocked(meta)
+func (d *Dispatcher) known(meta store.Meta) (*store.Entry, *api.Problem) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.knownLocked(meta)
 }
 
-func (e *Executor) knownLocked(meta store.Meta) (*store.Entry, *api.Problem) {
-	earlier, ok := e.keys[meta.Key]
+func (d *Dispatcher) knownLocked(meta store.Meta) (*store.Entry, *api.Problem) {
+	earlier, ok := d.keys[meta.Key]
 	if meta.Key == "" || !ok {
 		return nil, nil
 	}
 	if earlier.Body != meta.Body {
-		return nil, problem(http.StatusUnprocessableEntity, api.CodeIdempotencyReuse, "the Idempotency-Key was used for another request; each request needs a key of its own")
+		return nil, api.NewProblem(http.StatusUnprocessableEntity, api.CodeIdempotencyReuse, "the Idempotency-Key was used for another request; each request needs a key of its own")
 	}
-	entry, ok := e.store.Get(earlier.ID)
+	entry, ok := d.store.Get(earlier.ID)
 	if !ok { // swept in this moment
 		return nil, nil
 	}
@@ -170,50 +170,50 @@ func (e *Executor) knownLocked(meta store.Meta) (*store.Entry, *api.Problem) {
 }
 
 // remember notes an execution's key. The caller holds the mutex, or is alone.
-func (e *Executor) remember(m store.Meta) {
+func (d *Dispatcher) remember(m store.Meta) {
 	if m.Key != "" {
-		e.keys[m.Key] = m
+		d.keys[m.Key] = m
 	}
 }
 
 // admit takes a plan into the queue.
-func (e *Executor) admit(p *plan.Plan, meta store.Meta, request []byte, timings api.Timings) (*store.Entry, *api.Problem) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if entry, problem := e.knownLocked(meta); entry != nil || problem != nil {
+func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, timings api.Timings) (*store.Entry, *api.Problem) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if entry, problem := d.knownLocked(meta); entry != nil || problem != nil {
 		return entry, problem
 	}
-	if problem := e.room(p); problem != nil {
+	if problem := d.room(p); problem != nil {
 		return nil, problem
 	}
-	entry, err := e.store.Create(meta, request)
+	entry, err := d.store.Create(meta, request)
 	if err != nil {
-		return nil, e.unrecorded(err)
+		return nil, d.unrecorded(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	e.active[meta.ID] = &activeRun{dir: p.Dir, sessions: p.SessionsDir, cancel: cancel}
-	e.remember(meta)
-	e.tasks.Go(func() {
+	d.active[meta.ID] = &activeRun{dir: p.Dir, sessions: p.SessionsDir, cancel: cancel}
+	d.remember(meta)
+	d.tasks.Go(func() {
 		defer cancel(nil)
-		e.live(ctx, p, entry, timings)
+		d.live(ctx, p, entry, timings)
 	})
 	return entry, nil
 }
 
-func (e *Executor) unrecorded(err error) *api.Problem {
-	e.cfg.Log.Error("an execution could not be recorded", "error", err)
-	return problem(http.StatusInternalServerError, api.CodeStartFailed, "the executor cannot record the execution; its log says why")
+func (d *Dispatcher) unrecorded(err error) *api.Problem {
+	d.cfg.Log.Error("an execution could not be recorded", "error", err)
+	return api.NewProblem(http.StatusInternalServerError, api.CodeStartFailed, "the executor cannot record the execution; its log says why")
 }
 
 // space says why there is no space for a run on disk, or nil.
-func (e *Executor) space(p *plan.Plan) *api.Problem {
-	for _, dir := range []string{e.cfg.State, e.runner.Workspaces, p.Dir} {
+func (d *Dispatcher) space(p *plan.Plan) *api.Problem {
+	for _, dir := range []string{d.cfg.State, d.runner.Workspaces, p.Dir} {
 		if dir == "" {
 			continue
 		}
 		// Whatever else is wrong with a directory is found further on.
-		if failure := e.cfg.DiskFloor.Room(dir); failure != nil && failure.Code == api.CodeDisk {
-			short := unavailable(failure.Code, failure.Message)
+		if failure := d.cfg.DiskFloor.Room(dir); failure != nil && failure.Code == api.CodeDisk {
+			short := api.Unavailable(failure.Code, failure.Message)
 			short.Details = failure.Details
 			return short
 		}
@@ -222,14 +222,14 @@ func (e *Executor) space(p *plan.Plan) *api.Problem {
 }
 
 // room says why there is no place for a run, or nil. The caller holds the mutex.
-func (e *Executor) room(p *plan.Plan) *api.Problem {
-	if e.draining {
-		return unavailable(api.CodeBusy, "the executor is being shut down")
+func (d *Dispatcher) room(p *plan.Plan) *api.Problem {
+	if d.draining {
+		return api.Unavailable(api.CodeBusy, "the executor is being shut down")
 	}
-	if limit := e.cfg.MaxRuns + e.cfg.Queue; len(e.active) >= limit {
-		return unavailable(api.CodeBusy, fmt.Sprintf("%d runs are under way or waiting, which is the limit; try again later", limit))
+	if limit := d.cfg.MaxRuns + d.cfg.Queue; len(d.active) >= limit {
+		return api.Unavailable(api.CodeBusy, fmt.Sprintf("%d runs are under way or waiting, which is the limit; try again later", limit))
 	}
-	for id, a := range e.active {
+	for id, a := range d.active {
 		field := ""
 		switch {
 		case overlap(a.dir, p.Dir), overlap(a.sessions, p.Dir):
@@ -267,17 +267,23 @@ func unmoved(p *plan.Plan) *api.Problem {
 }
 
 func conflict(field, detail string) *api.Problem {
-	busy := problem(http.StatusConflict, api.CodeBusy, detail)
+	busy := api.NewProblem(http.StatusConflict, api.CodeBusy, detail)
 	busy.Retryable = true
 	busy.Details = map[string]any{"field": field}
 	return busy
 }
 
+// Get returns the record of an execution.
+func (d *Dispatcher) Get(id string) (*store.Entry, bool) { return d.store.Get(id) }
+
+// All returns the records of all executions, the oldest first.
+func (d *Dispatcher) All() []*store.Entry { return d.store.All() }
+
 // Cancel asks an execution to end. It reports whether there was anything to end.
-func (e *Executor) Cancel(id string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	a, ok := e.active[id]
+func (d *Dispatcher) Cancel(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a, ok := d.active[id]
 	if ok {
 		a.cancel(&api.Error{Code: api.CodeCancelled, Message: "the run was cancelled"})
 	}

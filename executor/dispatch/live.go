@@ -1,4 +1,4 @@
-package executor
+package dispatch
 
 import (
 	"context"
@@ -17,9 +17,9 @@ func unreached() api.Timings {
 }
 
 // live takes an execution through the queue and its run to its end.
-func (e *Executor) live(ctx context.Context, p *plan.Plan, entry *store.Entry, timings api.Timings) {
+func (d *Dispatcher) live(ctx context.Context, p *plan.Plan, entry *store.Entry, timings api.Timings) {
 	id, accepted := entry.Meta.ID, entry.Meta.Accepted
-	log := e.cfg.Log.With("run", id)
+	log := d.cfg.Log.With("run", id)
 	note := func(ev api.Event) {
 		if err := entry.Append(ev); err != nil { // the run itself will find that it cannot record
 			log.Error("an event could not be recorded", "error", err)
@@ -29,31 +29,31 @@ func (e *Executor) live(ctx context.Context, p *plan.Plan, entry *store.Entry, t
 	note(api.Event{Type: api.EventStage, Stage: "queue"})
 
 	var res api.Result
-	if failure := e.enter(ctx); failure != nil {
-		res = run.Failed(id, accepted, e.cfg.Isolation, timings, failure)
+	if failure := d.enter(ctx); failure != nil {
+		res = run.Failed(id, accepted, d.cfg.Isolation, timings, failure)
 	} else {
 		timings.Queue = time.Since(accepted).Milliseconds()
 		entry.Run()
-		giveBack := e.users.lend(p)
-		res = e.proceed(ctx, p, entry, timings)
+		giveBack := d.users.lend(p)
+		res = d.proceed(ctx, p, entry, timings)
 		giveBack()
-		<-e.slots
+		<-d.slots
 	}
-	e.mu.Lock()
-	delete(e.active, id) // first, so that whoever sees the result finds the place free
-	e.mu.Unlock()
+	d.mu.Lock()
+	delete(d.active, id) // first, so that whoever sees the result finds the place free
+	d.mu.Unlock()
 	report(log, p, entry.Meta, res) // first as well: whoever sees the result finds the line
-	e.metrics.ended(p, res)
+	d.metrics.ended(p, res)
 	if err := entry.Finish(res); err != nil {
 		log.Error("the result could not be recorded", "error", err)
 	}
-	e.sweep()
+	d.sweep()
 }
 
 // enter waits for a place among the runs at once.
-func (e *Executor) enter(ctx context.Context) *api.Error {
+func (d *Dispatcher) enter(ctx context.Context) *api.Error {
 	select {
-	case e.slots <- struct{}{}:
+	case d.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return why(ctx)
@@ -61,15 +61,15 @@ func (e *Executor) enter(ctx context.Context) *api.Error {
 }
 
 // proceed runs the plan once the boundary has been proven.
-func (e *Executor) proceed(ctx context.Context, p *plan.Plan, entry *store.Entry, timings api.Timings) api.Result {
-	failure := e.proof.await(ctx)
+func (d *Dispatcher) proceed(ctx context.Context, p *plan.Plan, entry *store.Entry, timings api.Timings) api.Result {
+	failure := d.Proof.Await(ctx)
 	if ctx.Err() != nil {
 		failure = why(ctx)
 	}
 	if failure != nil {
-		return run.Failed(entry.Meta.ID, entry.Meta.Accepted, e.cfg.Isolation, timings, failure)
+		return run.Failed(entry.Meta.ID, entry.Meta.Accepted, d.cfg.Isolation, timings, failure)
 	}
-	return e.runner.Run(ctx, p, entry, timings)
+	return d.runner.Run(ctx, p, entry, timings)
 }
 
 // why is the reason for which an execution's context has ended.

@@ -1,4 +1,4 @@
-package executor
+package dispatch
 
 import (
 	"sync"
@@ -7,13 +7,13 @@ import (
 	"testing/synctest"
 )
 
-// TestFreshIsShared has many ask while a question is under way: they share the next
+// TestSharedQuestion has many ask while a question is under way: they share the next
 // one, and none gets the answer to the one before.
-func TestFreshIsShared(t *testing.T) {
+func TestSharedQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		release := make(chan struct{})
-		f := newFresh(func() (int64, error) {
+		f := newSharedQuestion(func() (int64, error) {
 			n := asked.Add(1)
 			<-release
 			return n, nil
@@ -43,11 +43,11 @@ func TestFreshIsShared(t *testing.T) {
 	})
 }
 
-// TestFreshIsNeverStale has callers note what was in force when they came: no answer
+// TestSharedQuestionIsNeverStale has callers note what was in force when they came: no answer
 // may be older.
-func TestFreshIsNeverStale(t *testing.T) {
+func TestSharedQuestionIsNeverStale(t *testing.T) {
 	var inForce atomic.Int64
-	f := newFresh(func() (int64, error) { return inForce.Load(), nil })
+	f := newSharedQuestion(func() (int64, error) { return inForce.Load(), nil })
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {

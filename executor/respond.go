@@ -23,23 +23,12 @@ const writeTimeout = 30 * time.Second
 // says better.
 const retryAfter = 5 * time.Second
 
-func problem(status int, code api.Code, detail string) *api.Problem {
-	return &api.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
-}
-
-// unavailable is a problem that passes.
-func unavailable(code api.Code, detail string) *api.Problem {
-	p := problem(http.StatusServiceUnavailable, code, detail)
-	p.Retryable = true
-	return p
-}
-
 func notFound(detail string) *api.Problem {
-	return problem(http.StatusNotFound, api.CodeNotFound, detail)
+	return api.NewProblem(http.StatusNotFound, api.CodeNotFound, detail)
 }
 
 func badRequest(detail string) *api.Problem {
-	return problem(http.StatusBadRequest, api.CodeInvalidRequest, detail)
+	return api.NewProblem(http.StatusBadRequest, api.CodeInvalidRequest, detail)
 }
 
 func writeProblem(w http.ResponseWriter, p *api.Problem) {

@@ -1,0 +1,73 @@
+package dispatch
+
+import (
+	"sync"
+	"time"
+)
+
+// A sharedQuestion shares the answers to a question among those who ask it at the same time,
+// and gives nobody an answer to a question that was put before he came: what has
+// been acknowledged to anyone by then, such as a reload of the allowlist, is in it.
+// So it is no cache, and needs nothing to invalidate it.
+type sharedQuestion[T any] struct {
+	ask    func() (T, error)
+	asking chan struct{} // holds a value while the question is put; put before mu is locked
+
+	mu   sync.Mutex // guards next
+	next *answer[T] // to the question that is not put yet; nil if nobody waits for it
+}
+
+type answer[T any] struct {
+	given bool // guarded by asking, as are the others
+	value T
+	err   error
+}
+
+func newSharedQuestion[T any](ask func() (T, error)) *sharedQuestion[T] {
+	return &sharedQuestion[T]{ask: ask, asking: make(chan struct{}, 1)}
+}
+
+// get returns the answer to a question that is put after the call.
+func (s *sharedQuestion[T]) get() (T, error) {
+	s.mu.Lock()
+	if s.next == nil {
+		s.next = new(answer[T])
+	}
+	a := s.next
+	s.mu.Unlock()
+
+	s.asking <- struct{}{}
+	defer func() { <-s.asking }()
+	if !a.given { // the first of those who wait for it puts it for all of them
+		s.mu.Lock()
+		s.next = nil // who comes from now on waits for another one
+		s.mu.Unlock()
+		a.value, a.err = s.ask()
+		a.given = true
+	}
+	return a.value, a.err
+}
+
+// answerAge is how old an answer to a throttledQuestion may be.
+const answerAge = time.Second
+
+// A throttledQuestion is asked at most once a second, however many want to know: for answers that
+// anybody may ask for, and that cost something.
+type throttledQuestion struct {
+	ask func() error
+	now func() time.Time
+
+	mu   sync.Mutex // guards what follows; held while asking
+	last time.Time  // when it was last asked; zero for never
+	err  error
+}
+
+func (t *throttledQuestion) get() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last.IsZero() || t.now().Sub(t.last) >= answerAge {
+		t.err = t.ask()
+		t.last = t.now()
+	}
+	return t.err
+}

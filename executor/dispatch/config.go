@@ -1,0 +1,145 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"sallyport/executor/api"
+	"sallyport/executor/backend"
+	"sallyport/executor/plan"
+	"sallyport/executor/proof"
+	"sallyport/executor/redact"
+	"sallyport/executor/run"
+	"sallyport/executor/statedir"
+	"sallyport/executor/tokens"
+	"sallyport/firewall"
+	"sallyport/gate/control"
+)
+
+// A Gate is what the executor needs of the gate; *control.Client is one.
+type Gate interface {
+	run.Gate
+	Health(ctx context.Context) (control.Health, error)
+}
+
+// Config is what a Dispatcher is made of. All fields are required unless they
+// say otherwise.
+type Config struct {
+	// State is the executor's own directory; no other process may use it.
+	State string
+	// Version is that of the build.
+	Version string
+	// Secrets are files whose content is no run's business, or by which a run could
+	// change what is trusted, by what the operator calls them. None may lie under one of
+	// Service.Roots.
+	Secrets map[string]string
+	// Redact are values that are taken out of all that is kept, by their names, beside
+	// the keys of Service.
+	Redact map[string]string
+	// Service is what requests may ask for. Its Private and Sessions are set by
+	// New, from State and Secrets.
+	Service   plan.Service
+	Isolation api.Isolation
+
+	Backend  backend.Backend
+	Cells    backend.Cells // a CellCounter, too, where its cells are to be counted
+	Gate     Gate
+	Boundary proof.Boundary
+	// Engine says why what isolates cannot be used now, or nil.
+	Engine func(ctx context.Context) error
+	// Boot removes what an earlier executor left behind outside the state
+	// directory, and returns the final receipts of the runs that were under way, as
+	// far as the gate has them. It is called once nobody else can use that directory and
+	// before anything is started. If nil, nothing is done.
+	Boot func(ctx context.Context) (map[string]firewall.Receipt, error)
+	Log  *slog.Logger
+
+	MaxRuns int // at once
+	// Users is how many user ids, from Service.UID on, are for runs that bring no
+	// workspace: with MaxRuns each has its own, with one they share it.
+	Users int
+	Queue int // waiting beside those
+	// DiskFloor is what the file systems of state and workspaces must have left.
+	DiskFloor run.Floor
+	// AllowSockets lets callers' directories hold sockets and FIFOs; see run.Runner.
+	AllowSockets bool
+	// GitHub gives runs access to GitHub. If nil, requests for it are refused.
+	GitHub *GitHub
+	// Keep is how many finished executions are kept, KeepFor how long.
+	Keep    int
+	KeepFor time.Duration
+
+	// Now measures the time between what is asked for at most so often; if nil, time.Now.
+	Now func() time.Time
+}
+
+// GitHub is an executor's access to GitHub, which Service.GitHub says who may ask for.
+type GitHub struct {
+	Issuer tokens.Issuer
+	// APIURL is the base of the REST API, such as https://api.github.com/.
+	APIURL string
+	// Source is what receipts say of the tokens: api.SourceApp or api.SourceStatic.
+	Source string
+	// Key reads the App's private key; nil unless Service.GitHub allows it to a run.
+	Key func() ([]byte, error)
+}
+
+func (c *Config) check() error {
+	switch s := c.Service; {
+	case !filepath.IsAbs(c.State):
+		return fmt.Errorf("the state directory %q is not an absolute path", c.State)
+	case len(s.Agents) == 0 || len(s.Images) == 0 || len(s.Tiers) == 0 || s.Backend == "":
+		return errors.New("agents, images, tiers and the backend's name are required")
+	case s.UID <= 0:
+		return fmt.Errorf("the agent's user is %d; it must not be root", s.UID)
+	case s.DefaultTimeout <= 0 || s.MaxTimeout < s.DefaultTimeout:
+		return fmt.Errorf("the default timeout %v is not between 0 and the longest, %v", s.DefaultTimeout, s.MaxTimeout)
+	case c.Users <= 0:
+		return errors.New("runs need a user id")
+	case c.MaxRuns <= 0 || c.Queue < 0:
+		return fmt.Errorf("%d runs at once and %d waiting make no sense", c.MaxRuns, c.Queue)
+	case c.DiskFloor <= 0 || slices.ContainsFunc(s.Tiers, unbounded):
+		return errors.New("limits of output, workspace and disk are required")
+	case (c.GitHub == nil) != (c.Service.GitHub == nil):
+		return errors.New("access to GitHub takes both GitHub and Service.GitHub")
+	case c.GitHub != nil && (c.GitHub.Issuer == nil || c.GitHub.APIURL == "" || c.GitHub.Source == ""):
+		return errors.New("access to GitHub takes an issuer, the API's address and a source")
+	case c.GitHub != nil && c.Service.GitHub.AllowKey != (c.GitHub.Key != nil):
+		return errors.New("the App's private key must be readable exactly where a run may have it")
+	case c.Keep <= 0 || c.KeepFor <= 0:
+		return errors.New("how many executions are kept, and how long, is required")
+	case c.Backend == nil || c.Cells == nil || c.Gate == nil || c.Boundary == nil || c.Engine == nil || c.Log == nil:
+		return errors.New("backend, cells, gate, boundary, engine and log are required")
+	}
+	return nil
+}
+
+// unbounded reports whether a tier lacks one of the limits that the executor enforces.
+func unbounded(t plan.Tier) bool {
+	return t.Limits.OutputBytes <= 0 || t.Limits.WorkspaceBytes <= 0 || t.Limits.WorkspaceFiles <= 0
+}
+
+func newRunner(cfg Config) *run.Runner {
+	secrets := map[string]string{}
+	for _, values := range []map[string]string{cfg.Redact, cfg.Service.Keys, cfg.Service.SearchKeys} {
+		maps.Copy(secrets, values)
+	}
+	return &run.Runner{
+		Backend:    cfg.Backend,
+		Cells:      cfg.Cells,
+		Gate:       cfg.Gate,
+		Isolation:  cfg.Isolation,
+		Redactor:   redact.New(secrets),
+		Log:        cfg.Log,
+		Workspaces: statedir.Workspaces(cfg.State),
+		Floor:      cfg.DiskFloor,
+
+		AllowSockets: cfg.AllowSockets,
+	}
+}

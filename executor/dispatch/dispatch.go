@@ -1,0 +1,228 @@
+// Package dispatch takes the requests of callers and sees each one to its end: it judges
+// the request, lets it wait for a place and for the proof of the boundary, has it run
+// and keeps what came of it. It knows nothing of HTTP. New makes a Dispatcher, Shutdown
+// ends it.
+//
+// It starts nothing before the gate has confirmed the policy and before the
+// boundary has been proven; see package plan for what a request may ask, package
+// run for the life of one run and package store for what is kept.
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"sallyport/executor/api"
+	"sallyport/executor/proof"
+	"sallyport/executor/run"
+	"sallyport/executor/statedir"
+	"sallyport/executor/store"
+	"sallyport/executor/tokens"
+	"sallyport/firewall"
+	"sallyport/gate/control"
+)
+
+// A Dispatcher runs agents. It is safe for concurrent use.
+type Dispatcher struct {
+	// Proof is what is known of the boundary.
+	Proof *proof.Proof
+
+	cfg     Config
+	lock    *os.File
+	store   *store.Store
+	tokens  *tokens.Keeper // nil without access to GitHub
+	runner  *run.Runner
+	metrics *metrics
+	health  *sharedQuestion[control.Health] // of the gate
+	engine  *throttledQuestion              // whether it can be used
+	state   *throttledQuestion              // whether it can be written to
+	slots   chan struct{}                   // holds one value for each run that is not in the queue
+	users   *users
+
+	// background is ended by Shutdown.
+	background context.Context
+	stop       context.CancelFunc
+	tasks      sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	active   map[string]*activeRun
+	keys     map[string]store.Meta // by Idempotency-Key
+	draining bool
+}
+
+// An activeRun is an execution that has no result yet.
+type activeRun struct {
+	dir      string // the caller's workspace, or empty
+	sessions string // where the session log goes
+	cancel   context.CancelCauseFunc
+}
+
+// New makes a dispatcher on its state directory: runs that an earlier one left
+// behind are given their end, and the proof of the boundary begins. Shutdown
+// must follow.
+func New(cfg Config) (*Dispatcher, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("configure the executor: %w", err)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	lock, err := statedir.Lock(cfg.State)
+	if err != nil {
+		return nil, fmt.Errorf("open the state directory: %w", err)
+	}
+	// First of all, for this takes nothing but GitHub.
+	keeper, ended, err := openTokens(cfg.State, cfg.GitHub, cfg.Log)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	runner := newRunner(cfg)
+	st, err := cfg.openStore(aftermath{isolation: cfg.Isolation, redactor: runner.Redactor, tokens: ended, log: cfg.Log})
+	if err != nil {
+		return nil, errors.Join(err, closeTokens(keeper), lock.Close())
+	}
+	cleaner := statedir.NewCleaner(runner.Workspaces, cfg.Log)
+	cleaner.First()
+	runner.Leftover = cleaner.Add
+	runner.GitHub = cfg.gitHub(keeper)
+	d := &Dispatcher{
+		cfg:    cfg,
+		lock:   lock,
+		store:  st,
+		tokens: keeper,
+		runner: runner,
+		slots:  make(chan struct{}, cfg.MaxRuns),
+		users:  newUsers(cfg.Service.UID, cfg.Users),
+		active: map[string]*activeRun{},
+		keys:   map[string]store.Meta{},
+	}
+	for _, entry := range st.All() {
+		d.remember(entry.Meta)
+	}
+	d.background, d.stop = context.WithCancel(context.Background())
+	d.health = newSharedQuestion(d.cfg.askHealth)
+	d.engine, d.state = &throttledQuestion{ask: d.cfg.askEngine, now: cfg.Now}, &throttledQuestion{ask: d.tryState, now: cfg.Now}
+	d.metrics = newMetrics(d)
+	d.Proof = &proof.Proof{
+		Boundary: cfg.Boundary, Context: d.background, Log: cfg.Log, Now: cfg.Now,
+		Count: func(outcome string) { d.metrics.checks.WithLabelValues(outcome).Inc() },
+	}
+	d.tasks.Go(d.Proof.First)
+	d.tasks.Go(d.sweepNowAndThen)
+	d.tasks.Go(func() { cleaner.Run(d.background) })
+	if keeper != nil {
+		d.tasks.Go(func() { keeper.Run(d.background) })
+	}
+	return d, nil
+}
+
+// openStore opens the record of executions once the state directory is ready.
+func (c *Config) openStore(a aftermath) (*store.Store, error) {
+	var err error
+	if a.receipts, err = c.prepare(); err != nil {
+		return nil, fmt.Errorf("prepare the state directory: %w", err)
+	}
+	return store.Open(statedir.Executions(c.State), c.Log, a.lost)
+}
+
+// prepare makes the state directory ready: whatever was started by an earlier
+// executor is ended first, so that nobody uses its workspaces any more.
+//
+// It returns the final receipts of Boot.
+func (c *Config) prepare() (map[string]firewall.Receipt, error) {
+	private, err := statedir.FindPrivate(c.State, c.Secrets, c.Service.RootOf)
+	if err != nil {
+		return nil, err
+	}
+	c.Service.Sessions, c.Service.Private = private.Sessions, private.Paths
+	receipts, err := c.boot()
+	if err != nil {
+		return nil, err
+	}
+	return receipts, statedir.Make(c.State)
+}
+
+// bootTimeout bounds Config.Boot.
+const bootTimeout = 5 * time.Minute
+
+func (c *Config) boot() (map[string]firewall.Receipt, error) {
+	if c.Boot == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
+	defer cancel()
+	receipts, err := c.Boot(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("remove what an earlier executor left: %w", err)
+	}
+	return receipts, nil
+}
+
+// Shutdown refuses new runs, cancels those under way and waits for them to be
+// taken down, at most until ctx ends. Then nothing answers requests any more.
+func (d *Dispatcher) Shutdown(ctx context.Context) error {
+	if err := d.Drain(ctx); err != nil {
+		return err
+	}
+	return d.Close()
+}
+
+// Drain ends the runs; what came of them can still be asked for.
+func (d *Dispatcher) Drain(ctx context.Context) error {
+	d.mu.Lock()
+	d.draining = true
+	for _, a := range d.active {
+		a.cancel(&api.Error{Code: api.CodeCancelled, Message: "the executor was shut down", Retryable: true})
+	}
+	d.mu.Unlock()
+	d.stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.tasks.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("runs were still under way: %w", context.Cause(ctx))
+	}
+}
+
+// Close gives the state directory back, once nothing runs and nobody asks.
+func (d *Dispatcher) Close() error {
+	return errors.Join(closeTokens(d.tokens), d.store.Close(), d.lock.Close())
+}
+
+// sweepPause is the time between two looks for executions that are too old.
+const sweepPause = time.Hour
+
+func (d *Dispatcher) sweepNowAndThen() {
+	for {
+		d.sweep()
+		select {
+		case <-d.background.Done():
+			return
+		case <-time.After(sweepPause):
+		}
+	}
+}
+
+// sweep forgets executions that are kept no longer.
+func (d *Dispatcher) sweep() {
+	gone, err := d.store.Sweep(d.cfg.Keep, time.Now().Add(-d.cfg.KeepFor))
+	if err != nil {
+		d.cfg.Log.Error("old executions could not be removed", "error", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range gone {
+		if d.keys[m.Key].ID == m.ID {
+			delete(d.keys, m.Key)
+		}
+	}
+}

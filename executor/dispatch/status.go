@@ -1,0 +1,143 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"sallyport/executor/api"
+	"sallyport/executor/plan"
+	"sallyport/executor/statedir"
+)
+
+// Health says that the dispatcher's process is alive.
+func (d *Dispatcher) Health() api.Health {
+	return api.Health{Status: "ok", Version: d.cfg.Version}
+}
+
+// Readiness says whether a run could start now, and if not, why.
+func (d *Dispatcher) Readiness() api.Readiness {
+	ready := api.Readiness{Ready: true}
+	add := func(name, why string) {
+		ready.Ready = ready.Ready && why == ""
+		ready.Checks = append(ready.Checks, api.ReadinessCheck{Name: name, Ready: why == "", Detail: why})
+	}
+	health, err := d.health.get()
+	if err == nil {
+		err = denying(health)
+	}
+	add("gate", text(err))
+	add("engine", text(d.engine.get()))
+	add("boundary", d.Proof.Why())
+	add("executor", text(d.able()))
+	return ready
+}
+
+// able says why the executor could not take a run by itself, or nil: it is being
+// shut down, cannot write to its state directory, or is short of space there.
+func (d *Dispatcher) able() error {
+	d.mu.Lock()
+	draining := d.draining
+	d.mu.Unlock()
+	if draining {
+		return errors.New("the executor is being shut down")
+	}
+	return d.state.get()
+}
+
+// askEngine says why what isolates cannot be used, or nil.
+func (c *Config) askEngine() error {
+	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
+	defer cancel()
+	return c.Engine(ctx)
+}
+
+// tryState says why the state directory cannot take what a run writes, or nil.
+func (d *Dispatcher) tryState() error {
+	f, err := os.CreateTemp(statedir.Workspaces(d.cfg.State), ".ready-*")
+	if err != nil {
+		return fmt.Errorf("the state directory cannot be written: %w", err)
+	}
+	_, err = f.WriteString("ready")
+	if err = errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
+		return fmt.Errorf("the state directory cannot be written: %w", err)
+	}
+	for _, dir := range []string{d.cfg.State, d.runner.Workspaces} {
+		if failure := d.cfg.DiskFloor.Room(dir); failure != nil {
+			return errors.New(failure.Message)
+		}
+	}
+	return nil
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// Capabilities are what requests may ask for.
+func (d *Dispatcher) Capabilities() (api.Capabilities, *api.Problem) {
+	health, p := d.gateHealth()
+	if p != nil {
+		return api.Capabilities{}, p
+	}
+	s := &d.cfg.Service
+	c := api.Capabilities{
+		Github:             d.github(),
+		Version:            d.cfg.Version,
+		Agents:             s.AgentNames(),
+		Backends:           []string{s.Backend},
+		Images:             s.Images,
+		Policies:           s.Offered(health.Policies),
+		PolicyDigest:       health.Digest,
+		DefaultModel:       s.Model,
+		WebSearchProviders: s.SearchProviders(),
+		Limits:             d.limits(),
+		Sandbox: api.Sandbox{
+			Supported:      d.Proof.Why() == "",
+			IsolationModel: d.cfg.Isolation.Model,
+			// Network, through the gate; everything else is the sandbox's own.
+			AllowedHostCalls: []string{"host.fetch"},
+			WallClockLimitMS: s.MaxTimeout.Milliseconds(),
+		},
+	}
+	for _, t := range s.Tiers {
+		c.Tiers = append(c.Tiers, t.API())
+		c.Sandbox.MemoryLimitBytes = max(c.Sandbox.MemoryLimitBytes, t.Limits.MemoryBytes)
+	}
+	return c, nil
+}
+
+// github is what requests may ask of GitHub, nil for nothing.
+func (d *Dispatcher) github() *api.GithubCapability {
+	g := d.cfg.GitHub
+	if g == nil {
+		return nil
+	}
+	return &api.GithubCapability{
+		Profiles: d.cfg.Service.GitHub.Profiles.Names(),
+		Host:     g.Issuer.Hosts().Git,
+		Source:   g.Source,
+		AppKey:   d.cfg.Service.GitHub.AllowKey,
+	}
+}
+
+func (d *Dispatcher) limits() api.ServiceLimits {
+	l := d.cfg.Service.Tiers[0].Limits
+	return api.ServiceLimits{
+		RequestBytes:     plan.MaxRequest,
+		DefaultTimeoutMS: d.cfg.Service.DefaultTimeout.Milliseconds(),
+		MaxTimeoutMS:     d.cfg.Service.MaxTimeout.Milliseconds(),
+		OutputBytes:      l.OutputBytes,
+		WorkspaceBytes:   l.WorkspaceBytes,
+		ArtifactBytes:    l.Artifacts.Bytes,
+		ArtifactFiles:    l.Artifacts.Files,
+		ConcurrentRuns:   d.cfg.MaxRuns,
+		QueuedRuns:       d.cfg.Queue,
+		KeptExecutions:   d.cfg.Keep,
+		KeptForMS:        d.cfg.KeepFor.Milliseconds(),
+	}
+}
