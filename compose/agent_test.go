@@ -11,6 +11,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // task is a prompt for which the demo's model uses bash and write.
@@ -55,7 +56,7 @@ func TestAgentDoesItsJob(t *testing.T) {
 	if len(rows(res.Receipt, "api.anthropic.com", firewall.Allow)) == 0 {
 		t.Errorf("the receipt does not name the model provider: %+v", res.Receipt.Hosts)
 	}
-	wantRow(t, res.Receipt, "refused.example", firewall.KindDNS, firewall.ReasonNotListed)
+	wantRow(t, res.Receipt, "refused.example", account.KindDNS, firewall.ReasonNotListed)
 
 	asked := false
 	for _, h := range hits(t, before) {

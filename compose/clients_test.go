@@ -7,6 +7,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // A realClient is a program with a script for a place that the policy allows and
@@ -138,7 +139,7 @@ func checkClient(t *testing.T, c realClient) {
 			t.Errorf("the far side saw %+v", h)
 		}
 	}
-	wantRow(t, res.Receipt, "refused.example", firewall.KindDNS, firewall.ReasonNotListed)
+	wantRow(t, res.Receipt, "refused.example", account.KindDNS, firewall.ReasonNotListed)
 }
 
 func TestRefusedNamesFailAlike(t *testing.T) {
@@ -188,7 +189,7 @@ func TestReceiptCountsBytes(t *testing.T) {
 	}
 	var up, down, count int64
 	for _, r := range rows(res.Receipt, "docs.example", firewall.Allow) {
-		if r.Kind == firewall.KindTLS {
+		if r.Kind == account.KindTLS {
 			up, down, count = up+r.BytesUp, down+r.BytesDown, count+r.Count
 		}
 	}

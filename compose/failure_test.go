@@ -15,6 +15,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -142,7 +143,7 @@ func TestExecutorKilledInMidRun(t *testing.T) {
 	if res.Output != "started\n" || res.Error != nil && res.Error.Details["receipt"] != "gate" {
 		t.Errorf("what is known of the run: %+v, %+v", res, res.Error)
 	}
-	tunnels := slices.DeleteFunc(rows(res.Receipt, "docs.example", firewall.Allow), func(h firewall.ReceiptHost) bool { return h.Kind != firewall.KindTLS })
+	tunnels := slices.DeleteFunc(rows(res.Receipt, "docs.example", firewall.Allow), func(h account.ReceiptHost) bool { return h.Kind != account.KindTLS })
 	if len(tunnels) != 1 || tunnels[0].Count != 3 || tunnels[0].BytesDown == 0 {
 		t.Errorf("the receipt has %+v of docs.example, want 3 connections: %+v", tunnels, res.Receipt)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -144,16 +145,16 @@ func judgeFlood(t *testing.T, flooded, worker, stranger api.Result) {
 	if got := strings.Count(stranger.Output, "HTTP/1.1 403 Forbidden"); got != 40 || strings.Contains(stranger.Output, "handshake") || strings.Contains(stranger.Output, "answer") {
 		t.Errorf("beside the flood %d of 40 requests were refused:\n%s", got, stranger.Output)
 	}
-	wantRow(t, stranger.Receipt, "refused.example", firewall.KindTLS, firewall.ReasonNotListed)
+	wantRow(t, stranger.Receipt, "refused.example", account.KindTLS, firewall.ReasonNotListed)
 	for _, r := range []api.Result{worker, stranger} {
-		if i := slices.IndexFunc(r.Receipt.Hosts, func(h firewall.ReceiptHost) bool { return h.Reason == firewall.ReasonLimit }); i >= 0 {
+		if i := slices.IndexFunc(r.Receipt.Hosts, func(h account.ReceiptHost) bool { return h.Reason == firewall.ReasonLimit }); i >= 0 {
 			t.Errorf("the flood has cost another run a connection: %+v", r.Receipt.Hosts[i])
 		}
 	}
 	if n := strings.Count(flooded.Output, "work "); !flooded.Success || n != 8 || strings.Contains(flooded.Output, " 0\n") {
 		t.Errorf("control: of the flood ran %d of 8 parts: %+v\n%s", n, flooded.Error, flooded.Output)
 	}
-	if !slices.ContainsFunc(flooded.Receipt.Hosts, func(h firewall.ReceiptHost) bool { return h.Reason == firewall.ReasonLimit }) {
+	if !slices.ContainsFunc(flooded.Receipt.Hosts, func(h account.ReceiptHost) bool { return h.Reason == firewall.ReasonLimit }) {
 		t.Errorf("control: nothing of the flood was over a bound of the gate: %+v", flooded.Receipt.Hosts)
 	}
 }

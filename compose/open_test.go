@@ -8,6 +8,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // TestOpenReachesAnUnlistedHostAndKeepsTheFloor tries the floor under a policy that
@@ -59,8 +60,8 @@ E`)
 	if len(good) == 0 || len(refused) == 0 || !strings.Contains(lines(out)["rebind"], "handshake") {
 		t.Errorf("rebind.example: want connections to the good answer and refusals of the private one:\n%s\n%+v", out, res.Receipt.Hosts)
 	}
-	wantRow(t, res.Receipt, "rebind.example", firewall.KindTLS, firewall.ReasonAddress)
-	wantRow(t, res.Receipt, "metadata.google.internal", firewall.KindTLS, firewall.ReasonFloorName)
+	wantRow(t, res.Receipt, "rebind.example", account.KindTLS, firewall.ReasonAddress)
+	wantRow(t, res.Receipt, "metadata.google.internal", account.KindTLS, firewall.ReasonFloorName)
 }
 
 // TestTwoPoliciesAtOnce has runs of both policies make the same requests.

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // relays asks for the same places straight, through processes that relay on
@@ -88,14 +89,14 @@ func TestRelayInTheSandboxChangesNothing(t *testing.T) {
 	if got["proxied-refused.example"] != "000" || got["relayed-http-refused.example"] != "HTTP/1.1 403 Forbidden" {
 		t.Errorf("the refused host through the relays:\n%s", out)
 	}
-	wantCounts(t, res.Receipt, []firewall.ReceiptHost{
-		{Host: "docs.example", Kind: firewall.KindTLS, Reason: firewall.ReasonListed, Count: 3}, // with the one through the HTTP proxy
-		{Host: "refused.example", Kind: firewall.KindTLS, Reason: firewall.ReasonNotListed, Count: 2},
-		{Host: "private.example", Kind: firewall.KindTLS, Reason: firewall.ReasonAddress, Count: 2},
-		{Host: "docs.example", Kind: firewall.KindHTTP, Reason: firewall.ReasonListed, Count: 2},
-		{Host: "refused.example", Kind: firewall.KindHTTP, Reason: firewall.ReasonNotListed, Count: 2},
+	wantCounts(t, res.Receipt, []account.ReceiptHost{
+		{Host: "docs.example", Kind: account.KindTLS, Reason: firewall.ReasonListed, Count: 3}, // with the one through the HTTP proxy
+		{Host: "refused.example", Kind: account.KindTLS, Reason: firewall.ReasonNotListed, Count: 2},
+		{Host: "private.example", Kind: account.KindTLS, Reason: firewall.ReasonAddress, Count: 2},
+		{Host: "docs.example", Kind: account.KindHTTP, Reason: firewall.ReasonListed, Count: 2},
+		{Host: "refused.example", Kind: account.KindHTTP, Reason: firewall.ReasonNotListed, Count: 2},
 	})
-	wantRow(t, res.Receipt, "refused.example", firewall.KindDNS, firewall.ReasonNotListed)
+	wantRow(t, res.Receipt, "refused.example", account.KindDNS, firewall.ReasonNotListed)
 	for _, h := range hits(t, before) {
 		if h.Kind != "dns" && h.Name != "docs.example" {
 			t.Errorf("the far side saw %+v", h)
@@ -104,10 +105,10 @@ func TestRelayInTheSandboxChangesNothing(t *testing.T) {
 }
 
 // wantCounts wants rows of that host, kind, reason and count.
-func wantCounts(t *testing.T, r firewall.Receipt, rows []firewall.ReceiptHost) {
+func wantCounts(t *testing.T, r account.Receipt, rows []account.ReceiptHost) {
 	t.Helper()
 	for _, want := range rows {
-		if !slices.ContainsFunc(r.Hosts, func(h firewall.ReceiptHost) bool {
+		if !slices.ContainsFunc(r.Hosts, func(h account.ReceiptHost) bool {
 			return h.Host == want.Host && h.Kind == want.Kind && h.Reason == want.Reason && h.Count == want.Count
 		}) {
 			t.Errorf("the receipt has no row %+v:\n%+v", want, r.Hosts)
@@ -213,7 +214,7 @@ E`, strings.Join(refused, " ")))
 		names = append(names, strings.ReplaceAll(a, ".", "-")+".addr.example")
 	}
 	for _, name := range names {
-		wantRow(t, res.Receipt, name, firewall.KindTLS, firewall.ReasonAddress)
+		wantRow(t, res.Receipt, name, account.KindTLS, firewall.ReasonAddress)
 	}
 
 	// The control: where the operator admits the host's address, that is dialled. At
@@ -226,6 +227,6 @@ E`, name(bridge), name(own)))
 	if got := reached(); !strings.Contains(got, "tcp") {
 		t.Error("control: the host's listener is not reached by the name that admits it")
 	}
-	wantRow(t, res.Receipt, name(bridge), firewall.KindTLS, firewall.ReasonListed)
-	wantRow(t, res.Receipt, name(own), firewall.KindTLS, firewall.ReasonDial)
+	wantRow(t, res.Receipt, name(bridge), account.KindTLS, firewall.ReasonListed)
+	wantRow(t, res.Receipt, name(own), account.KindTLS, firewall.ReasonDial)
 }

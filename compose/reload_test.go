@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 func TestSandboxLearnsWhyAHostIsRefused(t *testing.T) {
@@ -17,7 +18,7 @@ func TestSandboxLearnsWhyAHostIsRefused(t *testing.T) {
 			t.Errorf("the page does not say %q:\n%s", want, out)
 		}
 	}
-	wantRow(t, res.Receipt, firewall.PageHost, firewall.KindHTTP, firewall.ReasonPolicyPage)
+	wantRow(t, res.Receipt, firewall.PageHost, account.KindHTTP, firewall.ReasonPolicyPage)
 }
 
 // TestEditedAllowlistCountsForRunsInFlight takes a host off the list while a run
@@ -67,7 +68,7 @@ E`))
 	if _, cut := got["cut"]; !cut || got["kept"] != "alive" || got["again"] == "handshake" {
 		t.Errorf("want the first tunnel cut, the second alive and no new one to the first host:\n%s", res.Output)
 	}
-	wantRow(t, res.Receipt, "docs.example", firewall.KindTLS, firewall.ReasonPolicyChanged)
+	wantRow(t, res.Receipt, "docs.example", account.KindTLS, firewall.ReasonPolicyChanged)
 	if len(res.Receipt.Changes) != 1 || res.Receipt.Changes[0].Digest == res.Receipt.Digest {
 		t.Errorf("the receipt tells of the changes %+v, want one", res.Receipt.Changes)
 	}

@@ -16,6 +16,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/client"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // The addresses of the tests' stack, which differ from those of the demo so that
@@ -307,15 +308,15 @@ func cancelRun(t *testing.T, id string) {
 }
 
 // rows are the receipt's rows about a host with the verdict.
-func rows(r firewall.Receipt, host string, v firewall.Verdict) []firewall.ReceiptHost {
-	return slices.DeleteFunc(slices.Clone(r.Hosts), func(h firewall.ReceiptHost) bool { return h.Host != host || h.Verdict != v })
+func rows(r account.Receipt, host string, v firewall.Verdict) []account.ReceiptHost {
+	return slices.DeleteFunc(slices.Clone(r.Hosts), func(h account.ReceiptHost) bool { return h.Host != host || h.Verdict != v })
 }
 
 // wantRow fails the test unless the receipt has a row of that host, kind and
 // reason.
-func wantRow(t *testing.T, r firewall.Receipt, host string, kind firewall.Kind, reason firewall.Reason) {
+func wantRow(t *testing.T, r account.Receipt, host string, kind account.Kind, reason firewall.Reason) {
 	t.Helper()
-	if !slices.ContainsFunc(r.Hosts, func(h firewall.ReceiptHost) bool {
+	if !slices.ContainsFunc(r.Hosts, func(h account.ReceiptHost) bool {
 		return h.Host == host && h.Kind == kind && h.Reason == reason
 	}) {
 		t.Errorf("the receipt has no row %s %s %s:\n%+v", kind, host, reason, r.Hosts)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // attack begins a python program for what an attacker in a sandbox tries. Its
@@ -334,14 +335,14 @@ E`)
 			t.Errorf("the far side saw %+v", h)
 		}
 	}
-	wantRow(t, res.Receipt, "refused.example", firewall.KindTLS, firewall.ReasonNotListed)
-	wantRow(t, res.Receipt, "refused.example", firewall.KindHTTP, firewall.ReasonNotListed)
+	wantRow(t, res.Receipt, "refused.example", account.KindTLS, firewall.ReasonNotListed)
+	wantRow(t, res.Receipt, "refused.example", account.KindHTTP, firewall.ReasonNotListed)
 	for _, host := range []string{"private.example", "metadata.example", "loopback.example", "mixed.example", "alias.example"} {
-		wantRow(t, res.Receipt, host, firewall.KindTLS, firewall.ReasonAddress)
+		wantRow(t, res.Receipt, host, account.KindTLS, firewall.ReasonAddress)
 	}
-	wantRow(t, res.Receipt, "metadata.google.internal", firewall.KindTLS, firewall.ReasonFloorName)
+	wantRow(t, res.Receipt, "metadata.google.internal", account.KindTLS, firewall.ReasonFloorName)
 	for _, host := range []string{"93.184.216.34", "2606:2800:220:1::1", "0x5d.0xb8.0xd8.0x22", "1572395042"} {
-		wantRow(t, res.Receipt, host, firewall.KindTLS, firewall.ReasonBadName)
+		wantRow(t, res.Receipt, host, account.KindTLS, firewall.ReasonBadName)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // toolbox are clients that need the image sallyport/clients.
@@ -78,7 +79,7 @@ func browserHello(t *testing.T) {
 			t.Errorf("under strict the far side saw %+v", h)
 		}
 	}
-	wantRow(t, res.Receipt, "docs.example", firewall.KindTLS, firewall.ReasonECH)
+	wantRow(t, res.Receipt, "docs.example", account.KindTLS, firewall.ReasonECH)
 }
 
 // useClientsImage has the executor start sandboxes from the image of clients

@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/internal/contain"
 )
 
@@ -35,7 +36,7 @@ type answerer struct {
 	query   query
 	texts   texts
 	reply   dns.Msg
-	records []firewall.Record // of the messages that were answered and not delivered
+	records []account.Record // of the messages that were answered and not delivered
 
 	question [1]dns.Question
 	section  [1]dns.RR // the answer or the SOA
@@ -90,9 +91,9 @@ func (w *answerer) deliver() bool {
 // free for its length; nil is no reply. It is in w.buf. Each call makes one
 // record, for deliver.
 func (w *answerer) respond(msg []byte, client netip.AddrPort) (reply []byte) {
-	w.records = append(w.records, firewall.Record{})
+	w.records = append(w.records, account.Record{})
 	rec := &w.records[len(w.records)-1]
-	rec.Time, rec.Client, rec.Kind = w.now, client, firewall.KindDNS
+	rec.Time, rec.Client, rec.Kind = w.now, client, account.KindDNS
 	rec.Verdict, rec.Reason = firewall.Deny, firewall.ReasonBadQuery
 	defer contain.With(func(p *contain.Panic) {
 		w.c.Panicked(p)
@@ -124,7 +125,7 @@ func (w *answerer) respond(msg []byte, client netip.AddrPort) (reply []byte) {
 
 // judge decides a well-formed query, completes its record and returns the
 // response code.
-func (w *answerer) judge(rec *firewall.Record) int {
+func (w *answerer) judge(rec *account.Record) int {
 	q := &w.query.question
 	if fault := refusedKind(q); fault != "" {
 		rec.Host, rec.Detail = w.host(), fault

@@ -9,6 +9,8 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
+	"sallyport/firewall/budget"
 )
 
 // Queries over the run's budget are dropped and counted under the budget's own
@@ -28,7 +30,7 @@ func TestBudgetQueries(t *testing.T) {
 	for name, s := range map[string]Server{
 		"of the policy":  {Policy: p},
 		"of the current": {Current: func() *firewall.Policy { return p }},
-		"of a meter":     {Policy: policy(t, "strict"), Meter: firewall.NewMeter(firewall.Budget{QueriesPerSecond: perSecond})},
+		"of a meter":     {Policy: policy(t, "strict"), Meter: account.NewMeter(budget.Budget{QueriesPerSecond: perSecond})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, other := serve(t, s), serve(t, Server{Policy: p})
@@ -39,7 +41,7 @@ func TestBudgetQueries(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			g.waitFor(t, "the budget", func(r firewall.Record) bool { return r.Reason == firewall.ReasonBudget })
+			g.waitFor(t, "the budget", func(r account.Record) bool { return r.Reason == firewall.ReasonBudget })
 			other.alive(t)
 			for i := 0; ; i++ { // each connection is closed at its first query over the budget
 				if _, err := exchange(g.dial(t, "tcp4"), msg); err != nil {

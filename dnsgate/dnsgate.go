@@ -14,7 +14,7 @@
 //     the header cannot be read or claims to be an answer.
 //
 // Clients outside the cell's prefix get nothing. Each query makes one
-// firewall.Record; a flood, be it of no queries at all, is dropped and counted in at
+// account.Record; a flood, be it of no queries at all, is dropped and counted in at
 // most one record a second.
 // Its DNS records have port 0: the port is judged when the tunnel is dialled.
 package dnsgate
@@ -34,6 +34,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/internal/contain"
 )
 
@@ -65,7 +66,7 @@ type Server struct {
 	Current func() *firewall.Policy
 	// Meter counts the queries on the run's budget; if nil, one of its own that has
 	// the budget which the policy has when Serve begins.
-	Meter *firewall.Meter
+	Meter *account.Meter
 	// Page is a name that every policy lets a client resolve, since the gate
 	// itself serves it; the zero Name is none.
 	Page firewall.Name
@@ -75,7 +76,7 @@ type Server struct {
 	Prefix netip.Prefix
 	// Record gets every decision. It is called by several goroutines and must not
 	// block for long. Required, unless there is Deliver.
-	Record func(firewall.Record)
+	Record func(account.Record)
 	// Flush, if not nil, makes the records durable that Record has had. It is
 	// called, by several goroutines, before the answers that they are about are
 	// sent. What it fails for is not answered.
@@ -83,7 +84,7 @@ type Server struct {
 	// Deliver, if not nil, takes the place of Record and Flush: it gets the
 	// decisions about the queries that arrived together. It may change the records,
 	// which are, with the text of Host, only valid until it returns.
-	Deliver func([]firewall.Record) error
+	Deliver func([]account.Record) error
 	// Loop answers on UDP, for this cell and others; if nil, one of its own.
 	Loop *Loop
 	// Log gets the gate's own faults, never queries. Required.
@@ -160,7 +161,7 @@ type cell struct {
 
 	failing atomic.Bool // the last records could not be delivered
 
-	foreign, flood, spent, conns, slow, pipelined *firewall.Tally
+	foreign, flood, spent, conns, slow, pipelined *account.Tally
 }
 
 // cell checks the fields, fills in the defaults and makes the state of a Serve.
@@ -183,7 +184,7 @@ func (s *Server) cell() (*cell, error) {
 	c.Total = orDefault(s.Total, DefaultTotal)
 	c.limiter = rate.NewLimiter(c.Rate, c.Burst)
 	if c.Meter == nil {
-		c.Meter = firewall.NewMeter(c.policy().Budget())
+		c.Meter = account.NewMeter(c.policy().Budget())
 	}
 	a, ns := c.a(), soa()
 	var err error
@@ -205,7 +206,7 @@ func (s *Server) cell() (*cell, error) {
 
 // deliver delivers records and reports whether the replies that they are about
 // may be sent: what cannot be recorded is not answered.
-func (c *cell) deliver(records []firewall.Record) (ok bool) {
+func (c *cell) deliver(records []account.Record) (ok bool) {
 	defer contain.With(func(p *contain.Panic) {
 		c.Panicked(p)
 		ok = false

@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/internal/output"
 )
 
@@ -48,7 +49,7 @@ type gate struct {
 	stop func() error // ends Serve and waits for it
 
 	mu      sync.Mutex // guards records
-	records []firewall.Record
+	records []account.Record
 }
 
 // serve runs s, completed for the loopback interface, until the test ends.
@@ -59,7 +60,7 @@ func serve(t *testing.T, s Server) *gate {
 	if !s.Prefix.IsValid() {
 		s.Prefix = netip.MustParsePrefix("127.0.0.1/32")
 	}
-	s.Record = func(r firewall.Record) {
+	s.Record = func(r account.Record) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.records = append(g.records, r)
@@ -102,7 +103,7 @@ func serve(t *testing.T, s Server) *gate {
 }
 
 // take returns the records made so far and forgets them.
-func (g *gate) take() []firewall.Record {
+func (g *gate) take() []account.Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.records
@@ -111,7 +112,7 @@ func (g *gate) take() []firewall.Record {
 }
 
 // waitFor waits until a record satisfies ok.
-func (g *gate) waitFor(t *testing.T, what string, ok func(firewall.Record) bool) firewall.Record {
+func (g *gate) waitFor(t *testing.T, what string, ok func(account.Record) bool) account.Record {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		g.mu.Lock()
@@ -124,7 +125,7 @@ func (g *gate) waitFor(t *testing.T, what string, ok func(firewall.Record) bool)
 		g.mu.Unlock()
 	}
 	t.Fatalf("no record of %s; have %+v", what, g.take())
-	return firewall.Record{}
+	return account.Record{}
 }
 
 // dial connects a client to the gate.
@@ -218,15 +219,15 @@ func wantEmpty(t *testing.T, m *dns.Msg, rcode int) {
 }
 
 // wantRecord wants exactly one record since the last take.
-func (g *gate) wantRecord(t *testing.T, verdict firewall.Verdict, reason firewall.Reason, host string) firewall.Record {
+func (g *gate) wantRecord(t *testing.T, verdict firewall.Verdict, reason firewall.Reason, host string) account.Record {
 	t.Helper()
-	g.waitFor(t, "the query", func(firewall.Record) bool { return true })
+	g.waitFor(t, "the query", func(account.Record) bool { return true })
 	rs := g.take()
 	if len(rs) != 1 {
 		t.Fatalf("%d records, want 1: %+v", len(rs), rs)
 	}
 	r := rs[0]
-	if r.Kind != firewall.KindDNS || r.Port != 0 || r.Verdict != verdict || r.Reason != reason || r.Host != host {
+	if r.Kind != account.KindDNS || r.Port != 0 || r.Verdict != verdict || r.Reason != reason || r.Host != host {
 		t.Errorf("record %+v, want kind dns, port 0, %s, %s, host %q", r, verdict, reason, host)
 	}
 	if r.Time.IsZero() || !r.Client.Addr().IsLoopback() {
@@ -238,7 +239,7 @@ func (g *gate) wantRecord(t *testing.T, verdict firewall.Verdict, reason firewal
 func TestServeNeedsItsFields(t *testing.T) {
 	full := Server{
 		Answer: answerAddr, Prefix: netip.MustParsePrefix("127.0.0.0/8"),
-		Record: func(firewall.Record) {}, Log: slog.New(slog.DiscardHandler),
+		Record: func(account.Record) {}, Log: slog.New(slog.DiscardHandler),
 	}
 	for name, spoil := range map[string]func(*Server){
 		"no answer":   func(s *Server) { s.Answer = netip.Addr{} },
@@ -300,7 +301,7 @@ func TestServeFailsAsAWhole(t *testing.T) {
 	ln.Close()
 	s := Server{
 		Answer: answerAddr, Prefix: netip.MustParsePrefix("127.0.0.1/32"),
-		Record: func(firewall.Record) {}, Log: slog.New(slog.DiscardHandler),
+		Record: func(account.Record) {}, Log: slog.New(slog.DiscardHandler),
 	}
 	if err := s.Serve(context.Background(), pc, ln); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Serve: %v, want the listener's failure", err)
@@ -315,7 +316,7 @@ func TestServeFailsAsAWhole(t *testing.T) {
 func TestPanicsAreContained(t *testing.T) {
 	var log output.Buffer
 	g := serve(t, Server{Policy: policy(t, "strict"), Log: slog.New(slog.NewTextHandler(&log, nil)),
-		Deliver: func(records []firewall.Record) error {
+		Deliver: func(records []account.Record) error {
 			if strings.HasPrefix(records[0].Host, "fault.") {
 				panic("a test")
 			}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // Most queries look alike: one question of class IN whose name is made of
@@ -105,7 +105,7 @@ func (q *query) parseOPT(rr []byte) bool {
 }
 
 // answerFast answers msg if it is an ordinary query, and reports whether it is.
-func (w *answerer) answerFast(msg []byte, rec *firewall.Record) (reply []byte, ok bool) {
+func (w *answerer) answerFast(msg []byte, rec *account.Record) (reply []byte, ok bool) {
 	end, ok := w.query.parseFast(msg, &w.texts)
 	if !ok {
 		return nil, false

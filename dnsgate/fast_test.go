@@ -8,7 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // ordinary are queries that must take the fast way, the others must not.
@@ -118,8 +118,8 @@ func TestAllocations(t *testing.T) {
 		"nxdomain": question("other.example.", dns.TypeA),
 	} {
 		w, _ := newTestAnswerer(t, "strict")
-		var last firewall.Record
-		w.c.Deliver = func(records []firewall.Record) error {
+		var last account.Record
+		w.c.Deliver = func(records []account.Record) error {
 			last = records[0]
 			return nil
 		}
@@ -132,7 +132,7 @@ func TestAllocations(t *testing.T) {
 		if n != 0 {
 			t.Errorf("%s: %v allocations a query, want none", name, n)
 		}
-		if last.Kind != firewall.KindDNS || last.Host == "" {
+		if last.Kind != account.KindDNS || last.Host == "" {
 			t.Errorf("%s: record %+v", name, last)
 		}
 	}

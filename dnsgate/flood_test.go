@@ -12,6 +12,8 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
+	"sallyport/firewall/budget"
 )
 
 // A client from outside the prefix gets nothing and is recorded, and its flood
@@ -30,7 +32,7 @@ func TestForeignClient(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := g.waitFor(t, "the stranger", func(r firewall.Record) bool { return r.Reason == firewall.ReasonForeignClient })
+	r := g.waitFor(t, "the stranger", func(r account.Record) bool { return r.Reason == firewall.ReasonForeignClient })
 	if r.Verdict != firewall.Deny || r.Client.Addr() != netip.MustParseAddr("127.0.0.1") {
 		t.Errorf("record %+v", r)
 	}
@@ -89,7 +91,7 @@ func TestFlood(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g.waitFor(t, "the limit", func(r firewall.Record) bool { return r.Reason == firewall.ReasonLimit })
+	g.waitFor(t, "the limit", func(r account.Record) bool { return r.Reason == firewall.ReasonLimit })
 	other.alive(t)
 
 	// The rate counts TCP too: the connection is closed.
@@ -137,7 +139,7 @@ func TestFloodOfBadLengths(t *testing.T) {
 		over   firewall.Reason
 	}{
 		"rate":   {Server{Rate: 0.001, Burst: most}, firewall.ReasonLimit},
-		"budget": {Server{Meter: firewall.NewMeter(firewall.Budget{QueriesPerSecond: most})}, firewall.ReasonBudget},
+		"budget": {Server{Meter: account.NewMeter(budget.Budget{QueriesPerSecond: most})}, firewall.ReasonBudget},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.server.Policy = policy(t, "strict")

@@ -10,17 +10,18 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 var noLog = slog.New(slog.DiscardHandler)
 
 // newTestAnswerer returns an answerer of policy and the record of its last answer.
-func newTestAnswerer(t testing.TB, policyName string) (*answerer, *firewall.Record) {
+func newTestAnswerer(t testing.TB, policyName string) (*answerer, *account.Record) {
 	t.Helper()
-	last, made := new(firewall.Record), 0
+	last, made := new(account.Record), 0
 	s := Server{
 		Policy: policy(t, policyName), Answer: answerAddr, Prefix: netip.MustParsePrefix("127.0.0.0/8"), Log: noLog,
-		Record: func(r firewall.Record) { *last, made = r, made+1 },
+		Record: func(r account.Record) { *last, made = r, made+1 },
 	}
 	c, err := s.cell()
 	if err != nil {
@@ -52,7 +53,7 @@ func FuzzMessage(f *testing.F) {
 	}
 	w, last := newTestAnswerer(f, "strict")
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		*last = firewall.Record{}
+		*last = account.Record{}
 		reply := w.answer(msg, fuzzClient)
 		checkRecord(t, *last)
 		if reply == nil {
@@ -67,9 +68,9 @@ func FuzzMessage(f *testing.F) {
 }
 
 // checkRecord wants a record of the message that is safe to print.
-func checkRecord(t *testing.T, r firewall.Record) {
+func checkRecord(t *testing.T, r account.Record) {
 	t.Helper()
-	if r.Kind != firewall.KindDNS || r.Verdict == "" || r.Reason == "" || r.Client != fuzzClient || r.Port != 0 {
+	if r.Kind != account.KindDNS || r.Verdict == "" || r.Reason == "" || r.Client != fuzzClient || r.Port != 0 {
 		t.Fatalf("record %+v", r)
 	}
 	if r.Reason == firewall.ReasonFault {
@@ -82,7 +83,7 @@ func checkRecord(t *testing.T, r firewall.Record) {
 	}
 }
 
-func checkReply(t *testing.T, msg, reply []byte, r firewall.Record) {
+func checkReply(t *testing.T, msg, reply []byte, r account.Record) {
 	t.Helper()
 	m := new(dns.Msg)
 	if err := m.Unpack(reply); err != nil {

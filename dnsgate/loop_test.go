@@ -11,7 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // descriptors is how many this process has open.
@@ -70,8 +70,8 @@ func TestLoopOfManyCells(t *testing.T) {
 }
 
 // counter is a Server.Deliver that counts the records.
-func counter(n *atomic.Int64) func([]firewall.Record) error {
-	return func(records []firewall.Record) error {
+func counter(n *atomic.Int64) func([]account.Record) error {
+	return func(records []account.Record) error {
 		n.Add(int64(len(records)))
 		return nil
 	}
@@ -146,7 +146,7 @@ func TestServeEndsInFlight(t *testing.T) {
 		s := Server{
 			Policy: policy(t, "strict"), Answer: answerAddr, Prefix: netip.MustParsePrefix("127.0.0.1/32"),
 			Log: noLog, Loop: loop, Rate: 1e9, Burst: 1e9,
-			Deliver: func(r []firewall.Record) error {
+			Deliver: func(r []account.Record) error {
 				records.Add(int64(len(r)))
 				if ended.Load() {
 					late.Add(int64(len(r)))
@@ -201,7 +201,7 @@ func TestLoopClosedUnderCells(t *testing.T) {
 	}
 	s := Server{
 		Policy: policy(t, "strict"), Answer: answerAddr, Prefix: netip.MustParsePrefix("127.0.0.1/32"),
-		Log: noLog, Loop: loop, Record: func(firewall.Record) {},
+		Log: noLog, Loop: loop, Record: func(account.Record) {},
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(context.Background(), pc, ln) }()

@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // What is longer than any query is cut, and answered as what is left; the answer
@@ -115,7 +115,7 @@ func newTestSocket(t *testing.T) testSocket {
 	}
 	addr := pc.LocalAddr().(*net.UDPAddr)
 	w, _ := newTestAnswerer(t, "strict")
-	w.c.Deliver = func([]firewall.Record) error { return nil }
+	w.c.Deliver = func([]account.Record) error { return nil }
 	w.c.Prefix = netip.MustParsePrefix("127.0.0.0/24")
 	s, err := newSocket(pc, w, newBatch())
 	if err != nil {

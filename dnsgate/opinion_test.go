@@ -9,6 +9,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // An opinion is what dnsmessage, which shares no code with the library that the
@@ -41,7 +42,7 @@ func opinionOf(msg []byte) (o opinion, err error) {
 // checkOpinion wants that a second reader finds the reply well-formed, to the very
 // question that it finds in the query, and an address in it only where the record
 // says that just this name is allowed.
-func checkOpinion(t *testing.T, msg, reply []byte, r firewall.Record) {
+func checkOpinion(t *testing.T, msg, reply []byte, r account.Record) {
 	t.Helper()
 	got, err := opinionOf(reply)
 	asked := questionOf(msg)
@@ -121,7 +122,7 @@ func FuzzOpinion(f *testing.F) {
 		if !ok {
 			return
 		}
-		*last = firewall.Record{}
+		*last = account.Record{}
 		reply := w.answer(msg, fuzzClient)
 		checkRecord(t, *last)
 		if reply == nil {

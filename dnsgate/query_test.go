@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // header makes the header of a query with id 0x1234, RD set and these counts.
@@ -104,7 +105,7 @@ func TestMalformed(t *testing.T) {
 			if m.Id != 0x1234 || !m.Response {
 				t.Errorf("header %v", m.MsgHdr)
 			}
-			g.waitFor(t, "the message", func(r firewall.Record) bool { return true })
+			g.waitFor(t, "the message", func(r account.Record) bool { return true })
 			rs := g.take()
 			if len(rs) != 1 || rs[0].Verdict != firewall.Deny || rs[0].Reason != firewall.ReasonBadQuery || rs[0].Detail == "" {
 				t.Errorf("records %+v, want one bad_query with its fault", rs)

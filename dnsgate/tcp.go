@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/internal/contain"
 )
 
@@ -139,8 +140,8 @@ func (c *cell) readFailed(err error, client netip.AddrPort) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.slow.Add(client)
 	case errors.Is(err, errLength) && c.admit(client, time.Now()):
-		c.deliver([]firewall.Record{{
-			Time: time.Now(), Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonBadQuery,
+		c.deliver([]account.Record{{
+			Time: time.Now(), Kind: account.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonBadQuery,
 			Detail: err.Error(), Client: client,
 		}})
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // frame puts TCP's length in front of a message.
@@ -137,7 +138,7 @@ func TestTCPPipeline(t *testing.T) {
 	if got > most {
 		t.Errorf("%d answers on one connection, want at most %d", got, most)
 	}
-	g.waitFor(t, "the cut", func(r firewall.Record) bool {
+	g.waitFor(t, "the cut", func(r account.Record) bool {
 		return r.Reason == firewall.ReasonLimit && strings.Contains(r.Detail, fmt.Sprintf("over %d queries", most))
 	})
 	g.alive(t)
@@ -172,7 +173,7 @@ func TestTCPHoard(t *testing.T) {
 			t.Fatalf("read on a connection over the cap: %v, want it closed", err)
 		}
 	}
-	g.waitFor(t, "the cap", func(r firewall.Record) bool {
+	g.waitFor(t, "the cap", func(r account.Record) bool {
 		return r.Reason == firewall.ReasonLimit && strings.Contains(r.Detail, "TCP connections are open")
 	})
 	g.alive(t)
@@ -196,11 +197,11 @@ func TestTCPHoard(t *testing.T) {
 }
 
 // pipeCell serves one connection in a bubble whose clock jumps.
-func pipeCell(t *testing.T, s Server) (client net.Conn, records func() []firewall.Record, ended func() time.Duration) {
+func pipeCell(t *testing.T, s Server) (client net.Conn, records func() []account.Record, ended func() time.Duration) {
 	t.Helper()
-	var rs []firewall.Record
+	var rs []account.Record
 	s.Policy, s.Answer, s.Prefix = policy(t, "strict"), answerAddr, netip.MustParsePrefix("127.0.0.0/8")
-	s.Record = func(r firewall.Record) { rs = append(rs, r) }
+	s.Record = func(r account.Record) { rs = append(rs, r) }
 	s.Log = noLog
 	c, err := s.cell()
 	if err != nil {
@@ -214,7 +215,7 @@ func pipeCell(t *testing.T, s Server) (client net.Conn, records func() []firewal
 		c.serveConn(context.Background(), server, netip.MustParseAddrPort("127.0.0.1:1"))
 		took = time.Since(start)
 	}()
-	return client, func() []firewall.Record { c.endTallies(); return rs }, func() time.Duration { <-done; return took }
+	return client, func() []account.Record { c.endTallies(); return rs }, func() time.Duration { <-done; return took }
 }
 
 // A client that sends nothing is cut after Idle, without a record: it owes nothing.

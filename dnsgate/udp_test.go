@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/ipv4"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // Queries that arrive together are answered each to its own sender, with its
@@ -66,7 +67,7 @@ func TestFlushComesFirst(t *testing.T) {
 			var full atomic.Bool
 			addr := serveRaw(t, Server{
 				Policy: policy(t, "strict"),
-				Record: func(firewall.Record) { recorded.Add(1) },
+				Record: func(account.Record) { recorded.Add(1) },
 				Flush: func() error {
 					if full.Load() {
 						return errors.New("no space left")
@@ -200,7 +201,7 @@ func TestFloodLeavesOtherCellsAlone(t *testing.T) {
 			}
 		}
 	}()
-	flooded.waitFor(t, "the flood", func(r firewall.Record) bool { return r.Reason == firewall.ReasonLimit })
+	flooded.waitFor(t, "the flood", func(r account.Record) bool { return r.Reason == firewall.ReasonLimit })
 	for range asked {
 		other.alive(t)
 	}
@@ -232,7 +233,7 @@ func BenchmarkUDP(b *testing.B) {
 	}
 	s := Server{
 		Policy: policy(b, "strict"), Answer: answerAddr, Prefix: netip.MustParsePrefix("127.0.0.1/32"),
-		Record: func(firewall.Record) {}, Log: noLog, Rate: 1e9, Burst: 1e9,
+		Record: func(account.Record) {}, Log: noLog, Rate: 1e9, Burst: 1e9,
 	}
 	go s.Serve(b.Context(), pc, ln)
 	conn, err := net.Dial("udp4", ln.Addr().String())

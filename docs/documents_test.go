@@ -14,6 +14,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // TestSettingsAreDocumented holds docs/operating.md against the settings of gate
@@ -159,7 +160,7 @@ func TestAPIExamples(t *testing.T) {
 	var line map[string]any
 	decode(t, only(t, read(t, "docs/operating.md"), "json decision"), &line)
 	rows := table(t, section(t, read(t, "docs/operating.md"), "Logs"))
-	for _, key := range jsonNames("", reflect.TypeFor[firewall.Record]()) {
+	for _, key := range jsonNames("", reflect.TypeFor[account.Record]()) {
 		if _, ok := rows[key]; !ok {
 			t.Errorf("docs/operating.md: the key %s of a decision has no row", key)
 		}

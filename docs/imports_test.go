@@ -18,10 +18,12 @@ import (
 // ours are as good as a library to those that do import them: they know nothing of
 // what sallyport is, so they turn no direction round.
 var allowed = map[string][]string{
-	"firewall":                  {"internal/strictyaml"},
+	"firewall":                  {"firewall/budget", "internal/strictyaml"},
+	"firewall/budget":           {},
+	"firewall/account":          {"firewall", "firewall/budget"},
 	"githubauth":                {"internal/strictyaml"},
 	"firewall/patch":            {"firewall"},
-	"gate/control":              {"firewall"},
+	"gate/control":              {"firewall", "firewall/account"},
 	"cell":                      {},
 	"entrypoint/wire":           {},
 	"entrypoint/pid1":           {"entrypoint/wire", "entrypoint/pid1/artifacts", "entrypoint/pid1/files"},
@@ -29,9 +31,9 @@ var allowed = map[string][]string{
 	"entrypoint/pid1/files":     {"entrypoint/wire"},
 	"entrypoint/probe":          {},
 	"entrypoint/github":         {"entrypoint/wire"},
-	"executor/api":              {"firewall"},
-	"executor/client":           {"firewall", "executor/api"},
-	"executor/sessionlog":       {"firewall", "executor/api"},
+	"executor/api":              {"firewall", "firewall/account"},
+	"executor/client":           {"firewall", "firewall/account", "executor/api"},
+	"executor/sessionlog":       {"firewall", "firewall/account", "executor/api"},
 	"executor/agent":            {"firewall", "entrypoint/wire", "entrypoint/github", "executor/api"},
 	"executor/tokens":           {"githubauth"},
 	"executor/tree":             {},
@@ -40,9 +42,9 @@ var allowed = map[string][]string{
 	"executor/proof":            {"executor/api", "firewall"},
 	"executor/statedir":         {"executor/tree"},
 
-	"dnsgate":  {"firewall", "internal/contain", "internal/evloop"},
-	"sniproxy": {"firewall"},
-	"gate":     {"firewall", "dnsgate", "sniproxy", "gate/control", "internal/contain", "internal/envvars"},
+	"dnsgate":  {"firewall", "firewall/account", "internal/contain", "internal/evloop"},
+	"sniproxy": {"firewall", "firewall/account"},
+	"gate":     {"firewall", "firewall/account", "dnsgate", "sniproxy", "gate/control", "internal/contain", "internal/envvars"},
 
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -30,8 +30,8 @@ type testGate struct {
 
 type testLease struct {
 	control.Cell
-	ledger  *firewall.Ledger
-	records []firewall.Record
+	ledger  *account.Ledger
+	records []account.Record
 	changed chan struct{}
 	over    bool
 }
@@ -89,7 +89,7 @@ func (g *testGate) refuseNext(problems ...control.Problem) {
 }
 
 // decide makes a decision in every leased cell.
-func (g *testGate) decide(r firewall.Record) {
+func (g *testGate) decide(r account.Record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, l := range g.cells {
@@ -145,7 +145,7 @@ func (g *testGate) lease(w http.ResponseWriter, r *http.Request) {
 	digest := "sha256:" + l.Policy
 	c := &testLease{
 		Cell:    control.Cell{ID: r.PathValue("id"), Lease: l, Digest: digest},
-		ledger:  firewall.NewLedger(l.Policy, digest),
+		ledger:  account.NewLedger(l.Policy, digest),
 		changed: make(chan struct{}),
 	}
 	c.Receipt = c.ledger.Receipt()
@@ -184,7 +184,7 @@ func (g *testGate) decisions(w http.ResponseWriter, r *http.Request) {
 		}
 		if cell == nil {
 			g.mu.Unlock()
-			enc.Encode(firewall.Record{Kind: control.KindEnd})
+			enc.Encode(account.Record{Kind: control.KindEnd})
 			return
 		}
 		records, over, changed := slices.Clone(cell.records[sent:]), cell.over, cell.changed
@@ -194,7 +194,7 @@ func (g *testGate) decisions(w http.ResponseWriter, r *http.Request) {
 		}
 		sent += len(records)
 		if over {
-			enc.Encode(firewall.Record{Kind: control.KindEnd})
+			enc.Encode(account.Record{Kind: control.KindEnd})
 			return
 		}
 		flush()

@@ -13,7 +13,7 @@ import (
 	"sallyport/executor"
 	"sallyport/executor/api"
 	"sallyport/executor/dispatch"
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // TestGitHubRefresh: a run that is longer than its token's life gets fresh ones
@@ -162,7 +162,7 @@ func leftToken(t *testing.T, g *testGitHub) *harness {
 func TestGitHubRevokedWithoutEngine(t *testing.T) {
 	g := startGitHub(t)
 	h := leftToken(t, g)
-	h.config.Boot = func(context.Context) (map[string]firewall.Receipt, error) {
+	h.config.Boot = func(context.Context) (map[string]account.Receipt, error) {
 		if states := g.states(); !slices.Equal(states, []string{"revoked"}) {
 			t.Errorf("when the engine is asked, tokens are %v", states)
 		}

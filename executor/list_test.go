@@ -12,6 +12,7 @@ import (
 	"sallyport/executor"
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // of makes a request part of a task.
@@ -113,10 +114,10 @@ func TestListOutcome(t *testing.T) {
 	id := h.begin(command("echo begun; sleep 60"))
 	h.awaitText(id, "begun")
 	for _, host := range []string{"a.example", "b.example"} {
-		h.gate.decide(firewall.Record{Kind: firewall.KindDNS, Host: host, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
-		h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: host, Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
+		h.gate.decide(account.Record{Kind: account.KindDNS, Host: host, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
+		h.gate.decide(account.Record{Kind: account.KindTLS, Host: host, Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
 	}
-	h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: "c.example", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed})
+	h.gate.decide(account.Record{Kind: account.KindTLS, Host: "c.example", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed})
 	h.do(http.MethodDelete, "/v1/executions/"+id, "")
 	h.finish(id)
 	if x := get[api.ExecutionList](h, "/v1/executions").Executions[0]; x.Outcome == nil || x.Outcome.Code != api.CodeCancelled || x.Outcome.Refused != 2 {

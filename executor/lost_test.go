@@ -14,6 +14,7 @@ import (
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // recorded has the sandboxes run, instead of pi, what prints a recording and then the
@@ -48,10 +49,10 @@ func TestLost(t *testing.T) {
 	want := h.recorded("demo", "echo nonsense; sleep 60")
 	id := h.begin(with(piRequest, readAccess))
 	h.await(id, func(ev api.Event) bool { return strings.Contains(ev.Text, "nonsense") })
-	seen := firewall.Record{Kind: firewall.KindTLS, Host: "api.anthropic.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 7}
+	seen := account.Record{Kind: account.KindTLS, Host: "api.anthropic.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 7}
 	h.gate.decide(seen)
 	h.gate.decide(seen)
-	h.gate.decide(firewall.Record{Kind: firewall.KindDNS, Host: "evil.example", Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
+	h.gate.decide(account.Record{Kind: account.KindDNS, Host: "evil.example", Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
 	h.await(id, func(ev api.Event) bool { return ev.Decision != nil && ev.Decision.Verdict == firewall.Deny })
 	killed := filepath.Join(t.TempDir(), "state")
 	if err := os.CopyFS(killed, os.DirFS(h.config.State)); err != nil {
@@ -65,12 +66,12 @@ func TestLost(t *testing.T) {
 	ended := *get[api.Execution](h, "/v1/executions/"+id).Result
 	h.end()
 
-	boot := func(receipts map[string]firewall.Receipt) api.Result {
+	boot := func(receipts map[string]account.Receipt) api.Result {
 		h.config.State = filepath.Join(t.TempDir(), "state")
 		if err := os.CopyFS(h.config.State, os.DirFS(killed)); err != nil {
 			t.Fatal(err)
 		}
-		h.config.Boot = func(context.Context) (map[string]firewall.Receipt, error) { return receipts, nil }
+		h.config.Boot = func(context.Context) (map[string]account.Receipt, error) { return receipts, nil }
 		h.boot()
 		defer h.end()
 		res := *get[api.Execution](h, "/v1/executions/"+id).Result
@@ -105,8 +106,8 @@ func TestLost(t *testing.T) {
 		t.Fatalf("control: tokens are %v", states)
 	}
 	final := ended.Receipt
-	final.Hosts = append(slices.Clone(final.Hosts), firewall.ReceiptHost{Host: secretKey + ".example", Kind: firewall.KindDNS, Verdict: firewall.Deny, Count: 1})
-	res = boot(map[string]firewall.Receipt{id: final, "another": {}})
+	final.Hosts = append(slices.Clone(final.Hosts), account.ReceiptHost{Host: secretKey + ".example", Kind: account.KindDNS, Verdict: firewall.Deny, Count: 1})
+	res = boot(map[string]account.Receipt{id: final, "another": {}})
 	final.Hosts[2].Host = "[ANTHROPIC_API_KEY redacted].example"
 	if !reflect.DeepEqual(res.Receipt, final) || res.Error.Details["receipt"] != "gate" {
 		t.Errorf("receipt %+v, want %+v; details %v", res.Receipt, final, res.Error.Details)

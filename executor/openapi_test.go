@@ -20,6 +20,7 @@ import (
 	"sallyport/executor"
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 func loadDocument(t testing.TB) *openapi3.T {
@@ -162,12 +163,12 @@ func TestDocumentHasEveryField(t *testing.T) {
 		"Request": reflect.TypeFor[api.Request](), "Config": reflect.TypeFor[api.Config](), "Options": reflect.TypeFor[api.Options](),
 		"Error": reflect.TypeFor[api.Error](), "Problem": reflect.TypeFor[api.Problem](), "Execution": reflect.TypeFor[api.Execution](),
 		"ExecutionList": reflect.TypeFor[api.ExecutionList](), "ExecutionSummary": reflect.TypeFor[api.ExecutionSummary](), "Outcome": reflect.TypeFor[api.Outcome](),
-		"Result": reflect.TypeFor[api.Result](), "Receipt": reflect.TypeFor[firewall.Receipt](), "ReceiptHost": reflect.TypeFor[firewall.ReceiptHost](),
-		"PolicyChange": reflect.TypeFor[firewall.PolicyChange](), "VerdictSum": reflect.TypeFor[firewall.VerdictSum](),
+		"Result": reflect.TypeFor[api.Result](), "Receipt": reflect.TypeFor[account.Receipt](), "ReceiptHost": reflect.TypeFor[account.ReceiptHost](),
+		"PolicyChange": reflect.TypeFor[account.PolicyChange](), "VerdictSum": reflect.TypeFor[account.VerdictSum](),
 		"GithubAccess": reflect.TypeFor[api.GithubAccess](), "GithubReceipt": reflect.TypeFor[api.GithubReceipt](), "GithubCapability": reflect.TypeFor[api.GithubCapability](),
 		"Artifact": reflect.TypeFor[api.Artifact](), "ArtifactList": reflect.TypeFor[api.ArtifactList](), "Timings": reflect.TypeFor[api.Timings](),
 		"Isolation": reflect.TypeFor[api.Isolation](), "Event": reflect.TypeFor[api.Event](), "Tool": reflect.TypeFor[api.Tool](),
-		"Usage": reflect.TypeFor[api.Usage](), "Decision": reflect.TypeFor[firewall.Record](), "Capabilities": reflect.TypeFor[api.Capabilities](),
+		"Usage": reflect.TypeFor[api.Usage](), "Decision": reflect.TypeFor[account.Record](), "Capabilities": reflect.TypeFor[api.Capabilities](),
 		"Tier": reflect.TypeFor[api.Tier](), "ServiceLimits": reflect.TypeFor[api.ServiceLimits](), "Sandbox": reflect.TypeFor[api.Sandbox](),
 		"BoundaryReport": reflect.TypeFor[api.BoundaryReport](), "BoundaryFinding": reflect.TypeFor[api.BoundaryFinding](),
 		"Health": reflect.TypeFor[api.Health](), "Readiness": reflect.TypeFor[api.Readiness](), "ReadinessCheck": reflect.TypeFor[api.ReadinessCheck](),
@@ -208,7 +209,7 @@ func TestEventsMatchTheDocument(t *testing.T) {
 	h := start(t)
 	id := h.begin(command(`echo out; echo err >&2; echo "$(cat)"; sleep 1; touch a.txt`, `"artifacts":["*.txt"]`))
 	h.awaitText(id, "the prompt")
-	h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: "api.anthropic.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Rule: ".anthropic.com", Line: 4})
+	h.gate.decide(account.Record{Kind: account.KindTLS, Host: "api.anthropic.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Rule: ".anthropic.com", Line: 4})
 	h.finish(id)
 	ids := []string{id}
 	recordings, err := filepath.Glob("agent/testdata/pi/*.jsonl")

@@ -17,6 +17,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -322,7 +323,7 @@ func TestGateDies(t *testing.T) {
 	h := start(t)
 	id := h.begin(command("echo begun; sleep 60"))
 	h.awaitText(id, "begun")
-	h.gate.decide(firewall.Record{Kind: firewall.KindDNS, Host: "example.org", Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
+	h.gate.decide(account.Record{Kind: account.KindDNS, Host: "example.org", Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
 	h.await(id, func(ev api.Event) bool { return ev.Type == api.EventEgress })
 	h.gate.stop()
 	res := h.finish(id)
@@ -350,9 +351,9 @@ func TestEgressEvents(t *testing.T) {
 	id := h.begin(command("echo begun; sleep 1"))
 	h.awaitText(id, "begun")
 	for range 50 {
-		h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: "github.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 10})
+		h.gate.decide(account.Record{Kind: account.KindTLS, Host: "github.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 10})
 	}
-	h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: "github.com", Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonAddress})
+	h.gate.decide(account.Record{Kind: account.KindTLS, Host: "github.com", Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonAddress})
 	res := h.finish(id)
 	if len(res.Receipt.Hosts) != 2 || res.Receipt.Hosts[0].Count+res.Receipt.Hosts[1].Count != 51 {
 		t.Errorf("receipt = %+v", res.Receipt)
@@ -380,10 +381,10 @@ func TestEgressEventsFlood(t *testing.T) {
 	h.awaitText(id, "begun")
 	const flood, reached = 2500, 300
 	for i := range flood {
-		h.gate.decide(firewall.Record{Kind: firewall.KindDNS, Host: fmt.Sprintf("x%d.example", i), Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
+		h.gate.decide(account.Record{Kind: account.KindDNS, Host: fmt.Sprintf("x%d.example", i), Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
 	}
 	for i := range reached {
-		h.gate.decide(firewall.Record{Kind: firewall.KindTLS, Host: fmt.Sprintf("y%d.github.com", i), Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 10})
+		h.gate.decide(account.Record{Kind: account.KindTLS, Host: fmt.Sprintf("y%d.github.com", i), Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 10})
 	}
 	res := h.finish(id)
 	events, rows := map[firewall.Verdict]int{}, map[firewall.Verdict]int{}
@@ -401,7 +402,7 @@ func TestEgressEventsFlood(t *testing.T) {
 	if rows[firewall.Allow] != reached || rows[firewall.Deny] != 2048 {
 		t.Errorf("rows %v, want %d of what was reached and 2048 refusals", rows, reached)
 	}
-	want := []firewall.VerdictSum{{Verdict: firewall.Deny, Count: flood - 2048}}
+	want := []account.VerdictSum{{Verdict: firewall.Deny, Count: flood - 2048}}
 	if !slices.Equal(res.Receipt.OverflowSums, want) || res.Receipt.Overflow != flood-2048 {
 		t.Errorf("beyond the rows: %+v, %d; want %+v", res.Receipt.OverflowSums, res.Receipt.Overflow, want)
 	}

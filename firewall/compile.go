@@ -84,7 +84,9 @@ func (c *compiler) effect(p *rawPolicy, path []string) *effect {
 	if p.via != "" {
 		e.via = p.via
 	}
-	e.budget.set(p.budgets)
+	for _, v := range p.budgets {
+		e.budget.Set(v.kind, v.value)
+	}
 	if !e.any && len(e.grants) == 0 && (len(p.allow) > 0 || p.extends != "") { // else it says so itself
 		c.warn(p.at, wordPolicies+"."+show(p.name), "allows nothing")
 	}

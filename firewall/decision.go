@@ -64,3 +64,9 @@ type Decision struct {
 
 // Allowed reports whether the verdict is Allow.
 func (d Decision) Allowed() bool { return d.Verdict == Allow }
+
+// Below says whether n is one of the names that the entry which allowed it covers
+// beside its own, and what it is below; "" stands for the names that no entry has.
+func (d Decision) Below(n Name) (entry string, below bool) {
+	return d.under, d.Allowed() && d.tree && n.s != d.under
+}

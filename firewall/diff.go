@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"sallyport/firewall/budget"
 )
 
 // A Reach is something that a policy allows: a part of the names there are, on
@@ -53,20 +55,18 @@ type BudgetDiff struct {
 	Widens bool `json:"widens"`
 }
 
-func diffBudgets(was, is Budget) []BudgetDiff {
+func diffBudgets(was, is budget.Budget) []BudgetDiff {
 	var diffs []BudgetDiff
-	for _, k := range budgetKeys {
-		a, b := *k.of(&was), *k.of(&is)
-		if a == b {
-			continue
-		}
+	for _, k := range budget.Kinds() {
 		text := func(n int64) string {
 			if n == 0 {
-				return wordNone
+				return budget.None
 			}
-			return showBudget(n, k.size)
+			return k.Format(n)
 		}
-		diffs = append(diffs, BudgetDiff{Budget: k.word, Was: text(a), Is: text(b), Widens: b == 0 || a != 0 && b > a})
+		if a, b := was.Get(k), is.Get(k); a != b {
+			diffs = append(diffs, BudgetDiff{Budget: k.String(), Was: text(a), Is: text(b), Widens: b == 0 || a != 0 && b > a})
+		}
 	}
 	return diffs
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"sallyport/firewall/budget"
 )
 
 // A scope is a name alone or with every subdomain.
@@ -30,7 +32,7 @@ type effect struct {
 	anyLine int
 	ech     *bool
 	via     string // of what says no other; as in the file
-	budget  Budget
+	budget  budget.Budget
 	grants  map[scope]map[uint16]*entry
 	removed map[scope]*entry
 	taken   []taken
@@ -165,7 +167,11 @@ func (e *effect) digest(passECH bool) string {
 	for s := range e.removed {
 		lines = append(lines, "remove "+s.String())
 	}
-	lines = append(lines, e.budget.lines()...)
+	for _, k := range budget.Kinds() {
+		if n := e.budget.Get(k); n != 0 {
+			lines = append(lines, fmt.Sprintf("budget %s %d", k, n))
+		}
+	}
 	slices.Sort(lines)
 	sum := sha256.Sum256([]byte("sallyport policy 1\n" + strings.Join(lines, "\n")))
 	return fmt.Sprintf("sha256:%x", sum)

@@ -3,6 +3,8 @@ package firewall
 import (
 	"net/netip"
 	"slices"
+
+	"sallyport/firewall/budget"
 )
 
 // DefaultPort is the port of an entry that names none.
@@ -85,7 +87,7 @@ type Policy struct {
 	anyLine int // where the file says so
 	passECH bool
 	via     string // the proxy that leads to what any allows; "" if none does
-	budget  Budget
+	budget  budget.Budget
 	refused []netip.Prefix   // see Policies.Refuse
 	nodes   map[string]*node // by name without a leading dot
 	taken   []taken
@@ -142,9 +144,9 @@ func (p *Policy) Digest() string {
 func (p *Policy) PassECH() bool { return p != nil && p.passECH }
 
 // Budget is what a run under the policy may use.
-func (p *Policy) Budget() Budget {
+func (p *Policy) Budget() budget.Budget {
 	if p == nil {
-		return Budget{}
+		return budget.Budget{}
 	}
 	return p.budget
 }

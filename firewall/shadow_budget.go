@@ -1,9 +1,13 @@
 package firewall
 
-import "fmt"
+import (
+	"fmt"
+
+	"sallyport/firewall/budget"
+)
 
 // totals are the budgets of a whole run that hold before one of its hosts.
-var totals = map[int]int{budgetHostUpload: budgetUpload, budgetHostDownload: budgetDownload}
+var totals = map[budget.Kind]budget.Kind{budget.HostUpload: budget.Upload, budget.HostDownload: budget.Download}
 
 // budgets reports the budgets of p that bind nothing: one of a host that is no
 // less than that of the whole run, and one of names where no entry covers
@@ -11,15 +15,14 @@ var totals = map[int]int{budgetHostUpload: budgetUpload, budgetHostDownload: bud
 func (s *shadows) budgets(p *rawPolicy) {
 	policy, _ := s.policies.Policy(p.name)
 	for _, v := range p.budgets {
-		k := &budgetKeys[v.key]
-		field := fmt.Sprintf("%s.%s.%s.%s", wordPolicies, p.name, wordBudgets, k.word)
-		switch v.key {
-		case budgetHostUpload, budgetHostDownload:
-			total := &budgetKeys[totals[v.key]]
-			if all := *total.of(&policy.budget); v.value != 0 && all != 0 && all <= v.value {
-				s.report(v.at, field, "%s is never reached: the %s of the whole run, %s, comes first", showBudget(v.value, k.size), total.word, showBudget(all, total.size))
+		field := fmt.Sprintf("%s.%s.%s.%s", wordPolicies, p.name, wordBudgets, v.kind)
+		switch v.kind {
+		case budget.HostUpload, budget.HostDownload:
+			total := totals[v.kind]
+			if all := policy.budget.Get(total); v.value != 0 && all != 0 && all <= v.value {
+				s.report(v.at, field, "%s is never reached: the %s of the whole run, %s, comes first", v.kind.Format(v.value), total, total.Format(all))
 			}
-		case budgetWildcardNames, budgetWildcardBytes:
+		case budget.WildcardNames, budget.WildcardBytes:
 			if v.value != 0 && !policy.covers() {
 				s.report(v.at, field, "bounds the names below entries such as .example.com, and the policy has none")
 			}

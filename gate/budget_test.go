@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // budgeted is the allowlist of the tests whose policy strict has a budget.
@@ -39,7 +40,7 @@ func TestBudgetIsOfOneLease(t *testing.T) {
 		}
 	}
 	one, two := g.release(t, "c1").Receipt, g.release(t, "c2").Receipt
-	if n := count(one, firewall.KindTLS, "c.site.example", firewall.ReasonBudget); n != 1 {
+	if n := count(one, account.KindTLS, "c.site.example", firewall.ReasonBudget); n != 1 {
 		t.Errorf("receipt %+v", one)
 	}
 	for _, h := range two.Hosts {
@@ -90,7 +91,7 @@ func TestBudgetReloaded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if count(cell.Receipt, firewall.KindDNS, "", firewall.ReasonBudget) > 0 {
+		if count(cell.Receipt, account.KindDNS, "", firewall.ReasonBudget) > 0 {
 			break
 		}
 		if time.Now().After(end) {
@@ -102,10 +103,10 @@ func TestBudgetReloaded(t *testing.T) {
 		t.Errorf("without a budget again: %v", err)
 	}
 	receipt := g.release(t, "c1").Receipt
-	if n := count(receipt, firewall.KindTLS, "a.site.example", firewall.ReasonBudget); n != 1 {
+	if n := count(receipt, account.KindTLS, "a.site.example", firewall.ReasonBudget); n != 1 {
 		t.Errorf("%d cuts of the tunnel, receipt %+v", n, receipt)
 	}
-	if n := count(receipt, firewall.KindTLS, "", firewall.ReasonBudget); n != 1 {
+	if n := count(receipt, account.KindTLS, "", firewall.ReasonBudget); n != 1 {
 		t.Errorf("%d refused connections, receipt %+v", n, receipt)
 	}
 }
@@ -158,7 +159,7 @@ func TestBudgetAddedByReload(t *testing.T) {
 	}
 	receipt := g.release(t, "c1").Receipt
 	for host, want := range map[string]int64{"a.site.example": 2, "b.site.example": 1, "c.site.example": 1} {
-		if n := count(receipt, firewall.KindTLS, host, firewall.ReasonBudget); n != want {
+		if n := count(receipt, account.KindTLS, host, firewall.ReasonBudget); n != want {
 			t.Errorf("%s: %d connections over budget, want %d; receipt %+v", host, n, want, receipt)
 		}
 	}

@@ -8,21 +8,22 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // newTestLease is a lease without a cell, whose lines go nowhere.
 func newTestLease() *lease {
 	d := &Daemon{Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler)}
 	s := &server{Daemon: d, all: newJournal(allRecords), decisions: &decisionLog{w: io.Discard, log: d.Log}}
-	l := &lease{id: "cell-1", server: s, journal: newJournal(runRecords), ledger: firewall.NewLedger("strict", "sha256:00")}
+	l := &lease{id: "cell-1", server: s, journal: newJournal(runRecords), ledger: account.NewLedger("strict", "sha256:00")}
 	l.Run, l.Lease.Policy = "01JZ", "strict"
 	l.sieve.put = l.putShared
 	return l
 }
 
 // decisions are those of one batch of queries.
-func decisions(hosts []string, n int) []firewall.Record {
-	all, now := make([]firewall.Record, n), time.Now()
+func decisions(hosts []string, n int) []account.Record {
+	all, now := make([]account.Record, n), time.Now()
 	for i := range all {
 		all[i] = decision()
 		all[i].Time, all[i].Host = now, hosts[i%len(hosts)]

@@ -6,16 +6,17 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // logged are the decisions in the log, as far as it has them.
-func (g *testGate) logged(t *testing.T) (all []firewall.Record) {
+func (g *testGate) logged(t *testing.T) (all []account.Record) {
 	t.Helper()
 	for line := range strings.Lines(g.log.String()) {
 		if !strings.Contains(line, `"msg":"decision"`) {
 			continue
 		}
-		var r firewall.Record
+		var r account.Record
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
@@ -54,7 +55,7 @@ func TestRecordsNameThePolicyThatDecided(t *testing.T) {
 	g.release(t, "c1")
 
 	type key struct {
-		kind   firewall.Kind
+		kind   account.Kind
 		host   string
 		reason firewall.Reason
 		digest string
@@ -63,11 +64,11 @@ func TestRecordsNameThePolicyThatDecided(t *testing.T) {
 		rule string
 		line int
 	}{
-		{firewall.KindTLS, "kept.site.example", firewall.ReasonListed, before.Digest()}:        {".site.example", 3},
-		{firewall.KindTLS, "lost.site.example", firewall.ReasonPolicyChanged, before.Digest()}: {".site.example", 3},
-		{firewall.KindTLS, "kept.site.example", firewall.ReasonListed, after.Digest()}:         {"kept.site.example", 6},
-		{firewall.KindDNS, "kept.site.example", firewall.ReasonListed, after.Digest()}:         {"kept.site.example", 6},
-		{firewall.KindTLS, "", firewall.ReasonNoSNI, after.Digest()}:                           {"", 0}, // no policy was asked
+		{account.KindTLS, "kept.site.example", firewall.ReasonListed, before.Digest()}:        {".site.example", 3},
+		{account.KindTLS, "lost.site.example", firewall.ReasonPolicyChanged, before.Digest()}: {".site.example", 3},
+		{account.KindTLS, "kept.site.example", firewall.ReasonListed, after.Digest()}:         {"kept.site.example", 6},
+		{account.KindDNS, "kept.site.example", firewall.ReasonListed, after.Digest()}:         {"kept.site.example", 6},
+		{account.KindTLS, "", firewall.ReasonNoSNI, after.Digest()}:                           {"", 0}, // no policy was asked
 	}
 	for _, r := range g.logged(t) {
 		k := key{r.Kind, r.Host, r.Reason, r.Digest}

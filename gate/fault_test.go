@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/sniproxy"
 )
 
@@ -48,7 +49,7 @@ func TestFaultIsOneConnections(t *testing.T) {
 	if m := g.metrics(t); !strings.Contains(m, counted) {
 		t.Errorf("the metrics lack %s", counted)
 	}
-	if n := count(g.release(t, "c1").Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonFault); n != 1 {
+	if n := count(g.release(t, "c1").Receipt, account.KindTLS, "www.site.example", firewall.ReasonFault); n != 1 {
 		t.Errorf("%d faults in the receipt, want 1", n)
 	}
 	if log := g.log.String(); !strings.Contains(log, "panicked") || !strings.Contains(log, "a test") {

@@ -19,6 +19,7 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 	"sallyport/internal/output"
 	"sallyport/sniproxy"
@@ -287,7 +288,7 @@ func wantError(t *testing.T, err error, status int, code string) {
 }
 
 // count is how often a receipt has this decision.
-func count(r firewall.Receipt, kind firewall.Kind, host string, reason firewall.Reason) int64 {
+func count(r account.Receipt, kind account.Kind, host string, reason firewall.Reason) int64 {
 	for _, h := range r.Hosts {
 		if h.Kind == kind && h.Host == host && h.Reason == reason {
 			return h.Count

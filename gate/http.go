@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -145,7 +146,7 @@ func (s *server) getDecisions(w http.ResponseWriter, r *http.Request) (any, erro
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	lines := json.NewEncoder(w)
-	buf := make([]firewall.Record, 64)
+	buf := make([]account.Record, 64)
 	for b := (batch{}); out.Flush() == nil; {
 		b = j.read(b.next, buf)
 		if b.missed > 0 {
@@ -159,7 +160,7 @@ func (s *server) getDecisions(w http.ResponseWriter, r *http.Request) (any, erro
 		switch {
 		case b.n > 0:
 		case b.complete || !follow:
-			_ = lines.Encode(firewall.Record{Time: time.Now(), Run: run, Kind: control.KindEnd})
+			_ = lines.Encode(account.Record{Time: time.Now(), Run: run, Kind: control.KindEnd})
 			return nil, nil
 		case b.over:
 			return nil, nil
@@ -175,8 +176,8 @@ func (s *server) getDecisions(w http.ResponseWriter, r *http.Request) (any, erro
 }
 
 // dropped is the line that stands for records that the reader did not get.
-func dropped(run string, n uint64) firewall.Record {
-	return firewall.Record{Time: time.Now(), Run: run, Kind: control.KindDropped,
+func dropped(run string, n uint64) account.Record {
+	return account.Record{Time: time.Now(), Run: run, Kind: control.KindDropped,
 		Detail: fmt.Sprintf("%d records were dropped: this reader is slow", n)}
 }
 

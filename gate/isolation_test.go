@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // Two cells with two policies: each gets its own, and each receipt holds only
@@ -57,10 +58,10 @@ func TestLeasesAreSeparate(t *testing.T) {
 	}
 
 	one, two := g.release(t, "c1"), g.release(t, "c2")
-	if n := count(one.Receipt, firewall.KindTLS, "cells.example", firewall.ReasonAddress); n != 1 {
+	if n := count(one.Receipt, account.KindTLS, "cells.example", firewall.ReasonAddress); n != 1 {
 		t.Errorf("the tunnel into a cell was not refused for its address: %+v", one.Receipt)
 	}
-	for kind, want := range map[firewall.Kind]int64{firewall.KindDNS: 2, firewall.KindTLS: 1, firewall.KindHTTP: 1} {
+	for kind, want := range map[account.Kind]int64{account.KindDNS: 2, account.KindTLS: 1, account.KindHTTP: 1} {
 		if n := count(two.Receipt, kind, "", firewall.ReasonForeignClient); n != want {
 			t.Errorf("the receipt of cell 2 counts %d foreign clients by %s, want %d: %+v", n, kind, want, two.Receipt)
 		}
@@ -140,7 +141,7 @@ func TestReleaseCutsTunnels(t *testing.T) {
 	}
 	idle := g.client(t, "tcp4", 1, g.daemon.ports.dns)
 
-	if n := count(g.release(t, "c1").Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonListed); n != 1 {
+	if n := count(g.release(t, "c1").Receipt, account.KindTLS, "www.site.example", firewall.ReasonListed); n != 1 {
 		t.Errorf("the tunnel is %d times in the receipt", n)
 	}
 	if err := echo(cut); err == nil {

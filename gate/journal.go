@@ -3,7 +3,7 @@ package gate
 import (
 	"sync"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // The records that are kept for the readers of a stream: of one run, and of all.
@@ -18,17 +18,17 @@ const (
 type journal struct {
 	most int
 
-	mu       sync.Mutex        // guards what follows
-	records  []firewall.Record // the one with number n is at n % most
-	next     uint64            // the number of the next record
-	over     bool              // there will be no further ones
-	complete bool              // ... because the run has ended
-	changed  chan struct{}     // closed at the next change; nil if nobody waits
+	mu       sync.Mutex       // guards what follows
+	records  []account.Record // the one with number n is at n % most
+	next     uint64           // the number of the next record
+	over     bool             // there will be no further ones
+	complete bool             // ... because the run has ended
+	changed  chan struct{}    // closed at the next change; nil if nobody waits
 }
 
 func newJournal(most int) *journal { return &journal{most: most} }
 
-func (j *journal) add(records ...firewall.Record) {
+func (j *journal) add(records ...account.Record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for i := range records {
@@ -73,7 +73,7 @@ type batch struct {
 }
 
 // read copies records from number on into buf, which must not be empty.
-func (j *journal) read(from uint64, buf []firewall.Record) batch {
+func (j *journal) read(from uint64, buf []account.Record) batch {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	b := batch{next: from}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // Readers of a journal get every record once and in order, or learn how many
@@ -13,10 +13,10 @@ func TestJournal(t *testing.T) {
 	j := newJournal(4)
 	add := func(from, to int) {
 		for i := from; i < to; i++ {
-			j.add(firewall.Record{Host: fmt.Sprint(i)})
+			j.add(account.Record{Host: fmt.Sprint(i)})
 		}
 	}
-	buf := make([]firewall.Record, 3)
+	buf := make([]account.Record, 3)
 	want := func(b batch, missed uint64, hosts ...string) batch {
 		t.Helper()
 		if b.missed != missed || b.n != len(hosts) {

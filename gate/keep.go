@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/internal/contain"
 )
 
@@ -12,7 +13,7 @@ import (
 const levelDecision = slog.LevelInfo
 
 // record keeps one decision; flush comes after it.
-func (l *lease) record(r firewall.Record) { l.keep([]firewall.Record{r}) }
+func (l *lease) record(r account.Record) { l.keep([]account.Record{r}) }
 
 // flush writes the lines of what was recorded. What was decided is done already;
 // what could not be written is kept, and denies what is to be decided.
@@ -22,7 +23,7 @@ func (l *lease) flush() { _ = l.server.decisions.flush() }
 // the streams. It returns when they are written, or the error of that. It
 // completes the records, may move them, and keeps none of the text of their hosts,
 // which may be a part of a request.
-func (l *lease) deliver(records []firewall.Record) error {
+func (l *lease) deliver(records []account.Record) error {
 	if !l.keep(records) {
 		return nil
 	}
@@ -31,7 +32,7 @@ func (l *lease) deliver(records []firewall.Record) error {
 
 // keep is deliver without the end of it, to write the lines; false means that
 // there are none to write.
-func (l *lease) keep(records []firewall.Record) (waits bool) {
+func (l *lease) keep(records []account.Record) (waits bool) {
 	l.complete(records)
 	l.ledger.AddAll(records)
 	l.server.Metrics.decided(records)
@@ -40,7 +41,7 @@ func (l *lease) keep(records []firewall.Record) (waits bool) {
 
 // complete fills in what only the lease knows of its records, and the digest of the
 // policy in force where none was asked.
-func (l *lease) complete(records []firewall.Record) {
+func (l *lease) complete(records []account.Record) {
 	policy := l.policy.Load()
 	digest := policy.Digest()
 	for i := range records {
@@ -57,7 +58,7 @@ func (l *lease) complete(records []firewall.Record) {
 }
 
 // put gives the file, the log and the streams what has a line.
-func (l *lease) put(records []firewall.Record) (waits bool) {
+func (l *lease) put(records []account.Record) (waits bool) {
 	if len(records) == 0 {
 		return false
 	}
@@ -73,11 +74,11 @@ func (l *lease) put(records []firewall.Record) (waits bool) {
 
 // putShared is put, to the end, for a record of many decisions that are counted
 // already.
-func (l *lease) putShared(r firewall.Record) {
+func (l *lease) putShared(r account.Record) {
 	defer contain.With(func(p *contain.Panic) { // it may be on a goroutine of the tally's, and would end all cells
 		l.server.Log.Error("keeping a record panicked", "cell", l.id, "error", p.Words())
 	})
-	records := []firewall.Record{r}
+	records := []account.Record{r}
 	l.complete(records)
 	l.put(records)
 	l.flush()

@@ -14,6 +14,7 @@ import (
 
 	"sallyport/dnsgate"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 	"sallyport/internal/contain"
 	"sallyport/sniproxy"
@@ -25,7 +26,7 @@ type lease struct {
 	id      string
 	policy  atomic.Pointer[firewall.Policy] // the one of now; nil, which denies, if it is gone
 	tunnel  *sniproxy.Server
-	ledger  *firewall.Ledger
+	ledger  *account.Ledger
 	server  *server
 	journal *journal // of the run
 	sieve   sieve
@@ -111,14 +112,14 @@ func (s *server) open(id string, want control.Lease) (*lease, error) {
 // newLease makes a lease that is not yet served. s.mu is held.
 func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy, cancel context.CancelFunc) *lease {
 	l := &lease{
-		Lease: want, id: id, ledger: firewall.NewLedger(policy.Name(), policy.Digest()),
+		Lease: want, id: id, ledger: account.NewLedger(policy.Name(), policy.Digest()),
 		server: s, journal: s.joinRun(want.Run), cancel: cancel, ended: make(chan struct{}),
 	}
 	l.policy.Store(policy)
 	l.sieve.put = l.putShared
 	l.tunnel = &sniproxy.Server{
 		Current: l.current, Page: l.page(), Prefix: l.Prefix, Record: l.record, Flush: l.flush,
-		Meter: firewall.NewMeter(policy.Budget()), Parked: s.Parked, Proxy: s.Proxy, Dial: s.dial, Log: s.Log.With("cell", id),
+		Meter: account.NewMeter(policy.Budget()), Parked: s.Parked, Proxy: s.Proxy, Dial: s.dial, Log: s.Log.With("cell", id),
 	}
 	return l
 }
@@ -258,7 +259,7 @@ func (l *lease) cell(rows bool) control.Cell {
 	if rows {
 		c.Receipt = l.ledger.Receipt()
 	} else {
-		c.Receipt = firewall.Receipt{Policy: l.Lease.Policy, Digest: c.Digest, Hosts: []firewall.ReceiptHost{}}
+		c.Receipt = account.Receipt{Policy: l.Lease.Policy, Digest: c.Digest, Hosts: []account.ReceiptHost{}}
 	}
 	return c
 }

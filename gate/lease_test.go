@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -55,15 +56,15 @@ func TestLease(t *testing.T) {
 		t.Errorf("receipt of %s %s", r.Policy, r.Digest)
 	}
 	for _, row := range []struct {
-		kind   firewall.Kind
+		kind   account.Kind
 		host   string
 		reason firewall.Reason
 	}{
-		{firewall.KindDNS, "www.site.example", firewall.ReasonListed},
-		{firewall.KindDNS, "other.example", firewall.ReasonNotListed},
-		{firewall.KindTLS, "www.site.example", firewall.ReasonListed},
-		{firewall.KindTLS, "other.example", firewall.ReasonNotListed},
-		{firewall.KindHTTP, "other.example", firewall.ReasonNotListed},
+		{account.KindDNS, "www.site.example", firewall.ReasonListed},
+		{account.KindDNS, "other.example", firewall.ReasonNotListed},
+		{account.KindTLS, "www.site.example", firewall.ReasonListed},
+		{account.KindTLS, "other.example", firewall.ReasonNotListed},
+		{account.KindHTTP, "other.example", firewall.ReasonNotListed},
 	} {
 		if n := count(r, row.kind, row.host, row.reason); n != 1 {
 			t.Errorf("%d of %+v in the receipt, want 1", n, row)
@@ -72,7 +73,7 @@ func TestLease(t *testing.T) {
 	if len(r.Hosts) != 5 {
 		t.Errorf("receipt %+v", r)
 	}
-	i := slices.IndexFunc(r.Hosts, func(h firewall.ReceiptHost) bool { return h.Kind == firewall.KindTLS && h.Verdict == firewall.Allow })
+	i := slices.IndexFunc(r.Hosts, func(h account.ReceiptHost) bool { return h.Kind == account.KindTLS && h.Verdict == firewall.Allow })
 	if h := r.Hosts[i]; h.Port != 443 || h.BytesUp == 0 || h.BytesDown == 0 {
 		t.Errorf("tunnel's row %+v", h)
 	}
@@ -264,7 +265,7 @@ func TestFailedCell(t *testing.T) {
 	sockets.tls.Close()
 	s.serve(ctx, failing, sockets)
 
-	if b := failing.journal.read(0, make([]firewall.Record, 1)); !b.over || b.complete {
+	if b := failing.journal.read(0, make([]account.Record, 1)); !b.over || b.complete {
 		t.Errorf("journal %+v, want it broken", b)
 	}
 	if c, err := g.dialCell("tcp4", 1, 1, g.daemon.ports.dns); err == nil {
@@ -305,7 +306,7 @@ func TestReleaseTwiceAtOnce(t *testing.T) {
 				continue
 			}
 			got++
-			if n := count(r.cell.Receipt, firewall.KindDNS, "www.site.example", firewall.ReasonListed); n != 1 {
+			if n := count(r.cell.Receipt, account.KindDNS, "www.site.example", firewall.ReasonListed); n != 1 {
 				t.Errorf("receipt %+v", r.cell.Receipt)
 			}
 		case <-time.After(20 * time.Second):

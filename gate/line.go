@@ -7,25 +7,25 @@ import (
 	"strconv"
 	"time"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // A batchHead is where the last line has what the next one, of the same cell and
 // time, begins with, too.
 type batchHead struct {
-	of         *firewall.Record // nil before the first
-	start, end int              // in the lines
+	of         *account.Record // nil before the first
+	start, end int             // in the lines
 }
 
 // appendLine appends the line of r that slog's JSON handler makes of
-// firewall.Record.LogAttrs; a test holds it to that.
-func (h *batchHead) appendLine(b []byte, r *firewall.Record) []byte {
+// account.Record.LogAttrs; a test holds it to that.
+func (h *batchHead) appendLine(b []byte, r *account.Record) []byte {
 	now := r.Time
-	if r.Kind != firewall.KindDNS {
+	if r.Kind != account.KindDNS {
 		now = time.Now() // its record is of when it began
 	}
 	start := len(b)
-	if l := h.of; l != nil && r.Kind == firewall.KindDNS && r.Kind == l.Kind && r.Time == l.Time && r.Digest == l.Digest &&
+	if l := h.of; l != nil && r.Kind == account.KindDNS && r.Kind == l.Kind && r.Time == l.Time && r.Digest == l.Digest &&
 		r.Cell == l.Cell && r.Run == l.Run && r.Policy == l.Policy {
 		b = append(b, b[h.start:h.end]...)
 	} else {
@@ -36,19 +36,19 @@ func (h *batchHead) appendLine(b []byte, r *firewall.Record) []byte {
 }
 
 // appendHead appends what is the same for all decisions of one time and cell.
-func appendHead(b []byte, now time.Time, r *firewall.Record) []byte {
+func appendHead(b []byte, now time.Time, r *account.Record) []byte {
 	b = now.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano)
 	return appendPlace(append(b, `","level":"INFO","msg":"decision"`...), r)
 }
 
 // appendRecord appends the line of r that is r as JSON.
-func appendRecord(b []byte, r *firewall.Record) []byte {
+func appendRecord(b []byte, r *account.Record) []byte {
 	b = append(r.Time.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano), '"')
 	return appendRest(appendPlace(b, r), r)
 }
 
 // appendPlace appends where and by what r was decided.
-func appendPlace(b []byte, r *firewall.Record) []byte {
+func appendPlace(b []byte, r *account.Record) []byte {
 	b = appendString(append(b, `,"run":`...), r.Run)
 	b = appendString(append(b, `,"cell":`...), r.Cell)
 	b = appendString(append(b, `,"policy":`...), r.Policy)
@@ -58,7 +58,7 @@ func appendPlace(b []byte, r *firewall.Record) []byte {
 }
 
 // appendRest appends what follows the head.
-func appendRest(b []byte, r *firewall.Record) []byte {
+func appendRest(b []byte, r *account.Record) []byte {
 	b = appendString(b, r.Host)
 	b = strconv.AppendUint(append(b, `,"port":`...), uint64(r.Port), 10)
 	b = appendString(append(b, `,"verdict":`...), string(r.Verdict))

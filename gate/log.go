@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 const (
@@ -57,7 +58,7 @@ var errDown = errors.New("gate: decisions cannot be written")
 // add appends the lines of the records, which flush writes. It returns false
 // where there is nothing to flush: what is denied because nothing can be written
 // waits for nobody.
-func (d *decisionLog) add(records ...firewall.Record) (waits bool) {
+func (d *decisionLog) add(records ...account.Record) (waits bool) {
 	if d.w == nil {
 		for i := range records {
 			d.log.LogAttrs(context.Background(), levelDecision, "decision", records[i].LogAttrs()...)
@@ -72,7 +73,7 @@ func (d *decisionLog) add(records ...firewall.Record) (waits bool) {
 }
 
 // keep is add without the end of it; full says that it is time to write.
-func (d *decisionLog) keep(records []firewall.Record) (waits, full bool) {
+func (d *decisionLog) keep(records []account.Record) (waits, full bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock() // also after a panic: all cells need it
 	var head batchHead

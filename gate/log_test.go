@@ -21,10 +21,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // slogLine is the line of r that log/slog writes.
-func slogLine(t testing.TB, now time.Time, r firewall.Record) string {
+func slogLine(t testing.TB, now time.Time, r account.Record) string {
 	t.Helper()
 	var b bytes.Buffer
 	entry := slog.NewRecord(now, levelDecision, "decision", 0)
@@ -47,8 +48,8 @@ func FuzzLine(f *testing.F) {
 		bytes.Repeat([]byte{0xfe}, 16), uint16(1), int64(1<<62))
 	f.Fuzz(func(t *testing.T, run, host, detail, rule string, line int, port uint16, addr []byte, clientPort uint16, up int64) {
 		ip, _ := netip.AddrFromSlice(addr)
-		r := firewall.Record{
-			Run: run, Cell: "cell-1", Policy: "strict", Digest: "sha256:00", Kind: firewall.KindDNS, Host: host, Port: port,
+		r := account.Record{
+			Run: run, Cell: "cell-1", Policy: "strict", Digest: "sha256:00", Kind: account.KindDNS, Host: host, Port: port,
 			Verdict: firewall.Deny, Reason: firewall.ReasonNotListed, Allowed: firewall.Reason(rule), Rule: rule, Line: line, Detail: detail,
 			BytesUp: up, BytesDown: ^up, DurationMS: up / 3,
 		}
@@ -69,7 +70,7 @@ func FuzzLine(f *testing.F) {
 
 // sameBatch wants the lines of a batch of queries to be those that log/slog writes
 // of them one by one.
-func sameBatch(t *testing.T, records ...firewall.Record) {
+func sameBatch(t *testing.T, records ...account.Record) {
 	t.Helper()
 	var head batchHead
 	var lines []byte
@@ -98,7 +99,7 @@ func sameLine(t *testing.T, got, want string) {
 
 // sameRecord wants that the line of r in the file of decisions says what r as JSON
 // does.
-func sameRecord(t *testing.T, r firewall.Record) {
+func sameRecord(t *testing.T, r account.Record) {
 	t.Helper()
 	line, want, got, plain := appendRecord(nil, &r), any(nil), any(nil), []byte(nil)
 	plain, err := json.Marshal(r)
@@ -112,7 +113,7 @@ func sameRecord(t *testing.T, r firewall.Record) {
 
 // A zone in an address is text like any other.
 func TestLineOfZone(t *testing.T) {
-	r := firewall.Record{Time: time.Now(), Kind: firewall.KindDNS, Client: netip.MustParseAddrPort(`[fe80::1%a"b]:53`)}
+	r := account.Record{Time: time.Now(), Kind: account.KindDNS, Client: netip.MustParseAddrPort(`[fe80::1%a"b]:53`)}
 	sameBatch(t, r, r)
 	sameRecord(t, r)
 }
@@ -152,7 +153,7 @@ func TestDecisionLog(t *testing.T) {
 	d := &decisionLog{w: &w, log: slog.New(slog.DiscardHandler)}
 	add := func(from, to int) {
 		for i := from; i < to; i++ {
-			d.add(firewall.Record{Kind: firewall.KindDNS, Host: fmt.Sprint(i)})
+			d.add(account.Record{Kind: account.KindDNS, Host: fmt.Sprint(i)})
 		}
 	}
 	add(0, 10)
@@ -200,13 +201,13 @@ func TestDecisionLogIsBounded(t *testing.T) {
 	const added = 3 * maxUnwritten / (16 << 10)
 	for i, verdict := range []firewall.Verdict{firewall.Deny, firewall.Allow} {
 		for range added {
-			d.add(firewall.Record{Verdict: verdict, Detail: long})
+			d.add(account.Record{Verdict: verdict, Detail: long})
 		}
 		if n, room := len(d.lines), (i+1)*maxUnwritten/2; n > room+32<<10 || n < room {
 			t.Errorf("%d bytes wait, %s", n, verdict)
 		}
 	}
-	if d.add(firewall.Record{Verdict: firewall.Deny, Reason: firewall.ReasonLog, Count: 3}) {
+	if d.add(account.Record{Verdict: firewall.Deny, Reason: firewall.ReasonLog, Count: 3}) {
 		t.Error("a denial for want of the log waits for it")
 	}
 	w.fail = false
@@ -232,7 +233,7 @@ func TestDecisionLogOfMany(t *testing.T) {
 		group.Go(func() {
 			for k := range 200 {
 				host := fmt.Sprintf("host-%d-%d", i, k)
-				d.add(firewall.Record{Host: host})
+				d.add(account.Record{Host: host})
 				if err := d.flush(); err != nil {
 					t.Error(err)
 				}
@@ -253,7 +254,7 @@ func TestDecisionLogOfMany(t *testing.T) {
 // A line allocates nothing.
 func TestLineAllocations(t *testing.T) {
 	d := &decisionLog{w: io.Discard, log: slog.New(slog.DiscardHandler)}
-	two := []firewall.Record{decision(), decision()}
+	two := []account.Record{decision(), decision()}
 	n := testing.AllocsPerRun(1000, func() {
 		d.add(two...)
 		if err := d.flush(); err != nil {
@@ -265,10 +266,10 @@ func TestLineAllocations(t *testing.T) {
 	}
 }
 
-func decision() firewall.Record {
-	return firewall.Record{
+func decision() account.Record {
+	return account.Record{
 		Time: time.Now(), Run: "01JZ", Cell: "cell-1", Policy: "strict", Digest: "sha256:" + strings.Repeat("0", 64),
-		Kind: firewall.KindDNS, Host: "registry.npmjs.org", Verdict: firewall.Allow, Reason: firewall.ReasonListed,
+		Kind: account.KindDNS, Host: "registry.npmjs.org", Verdict: firewall.Allow, Reason: firewall.ReasonListed,
 		Rule: ".npmjs.org", Line: 7, Detail: "A", Client: netip.MustParseAddrPort("172.30.0.3:40000"),
 	}
 }
@@ -302,7 +303,7 @@ func (f *failing) Write(p []byte) (int, error) {
 func TestLogHangs(t *testing.T) {
 	w := &failing{free: make(chan struct{})}
 	d := &decisionLog{w: w, log: slog.New(slog.DiscardHandler)}
-	d.add(firewall.Record{Verdict: firewall.Allow})
+	d.add(account.Record{Verdict: firewall.Allow})
 	if d.flush() == nil || d.ready() {
 		t.Fatal("control: it did not fail")
 	}

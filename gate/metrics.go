@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/sniproxy"
 )
 
@@ -128,7 +129,7 @@ func (m state) Collect(to chan<- prometheus.Metric) {
 
 // A decisionKey is what tells decisions apart in the metrics.
 type decisionKey struct {
-	kind    firewall.Kind
+	kind    account.Kind
 	verdict firewall.Verdict
 	reason  firewall.Reason
 	policy  string
@@ -144,7 +145,7 @@ type decisionCount struct {
 // decided counts decisions. It is on the way of every query: looking the counters
 // up by their labels each time would cost several times as much, and those of
 // one batch are few.
-func (m *Metrics) decided(records []firewall.Record) {
+func (m *Metrics) decided(records []account.Record) {
 	var last [2]struct {
 		key   decisionKey
 		count *decisionCount
@@ -164,9 +165,9 @@ func (m *Metrics) decided(records []firewall.Record) {
 	}
 }
 
-func (c *decisionCount) add(r *firewall.Record) {
+func (c *decisionCount) add(r *account.Record) {
 	c.decisions.Add(float64(max(r.Count, 1)))
-	if r.Kind != firewall.KindDNS { // which takes no milliseconds
+	if r.Kind != account.KindDNS { // which takes no milliseconds
 		c.durations.Observe(float64(r.DurationMS) / 1000)
 	}
 	if r.BytesUp > 0 {
@@ -193,7 +194,7 @@ func (m *Metrics) countOf(k decisionKey) *decisionCount {
 			up:        m.bytes.WithLabelValues("up", kind, k.policy),
 			down:      m.bytes.WithLabelValues("down", kind, k.policy),
 		}
-		if k.kind != firewall.KindDNS {
+		if k.kind != account.KindDNS {
 			c.durations = m.durations.WithLabelValues(kind, verdict)
 		}
 		k.policy = strings.Clone(k.policy)

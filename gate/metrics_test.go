@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 	"sallyport/sniproxy"
 )
@@ -164,7 +165,7 @@ var (
 func TestMetricsAreDocumented(t *testing.T) {
 	m := NewMetrics()
 	newServer(t.Context(), &Daemon{Policies: parsePolicies(t, allowlist), Metrics: m})
-	m.decided([]firewall.Record{{BytesUp: 1, BytesDown: 1}})
+	m.decided([]account.Record{{BytesUp: 1, BytesDown: 1}})
 	m.asked(sniproxy.DNSServer{}, 0, true)
 	m.cached(true)
 	families, err := m.registry.Gather()
@@ -206,9 +207,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 // Counting is on the way of every query.
 func BenchmarkDecided(b *testing.B) {
 	m := NewMetrics()
-	r := firewall.Record{Kind: firewall.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Policy: "strict"}
+	r := account.Record{Kind: account.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Policy: "strict"}
 	b.ReportAllocs()
 	for b.Loop() {
-		m.decided([]firewall.Record{r})
+		m.decided([]account.Record{r})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/sniproxy"
 )
 
@@ -121,7 +122,7 @@ func TestNothingLeavesUnjudged(t *testing.T) {
 		t.Errorf("control: the far side was asked for %q and dialled at %q", asked, dialled)
 	}
 	r := g.release(t, "c1").Receipt
-	for _, kind := range []firewall.Kind{firewall.KindTLS, firewall.KindHTTP} {
+	for _, kind := range []account.Kind{account.KindTLS, account.KindHTTP} {
 		if n := count(r, kind, "secret.evil.example", firewall.ReasonNotListed); n != 1 {
 			t.Errorf("%d refusals of kind %s in the receipt", n, kind)
 		}
@@ -216,7 +217,7 @@ func TestNamesOfOurOwnAddresses(t *testing.T) {
 	}
 	r := g.release(t, "c1").Receipt
 	for host := range want {
-		for _, kind := range []firewall.Kind{firewall.KindTLS, firewall.KindHTTP} {
+		for _, kind := range []account.Kind{account.KindTLS, account.KindHTTP} {
 			if n := count(r, kind, host, firewall.ReasonAddress); n != 1 {
 				t.Errorf("%d refusals of %s for its address, kind %s, want 1", n, host, kind)
 			}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/sniproxy"
 )
 
@@ -63,7 +64,7 @@ type overview struct {
 // A refusalSeen is one refusal of the run; of equal ones the latest.
 type refusalSeen struct {
 	Time   string          `json:"time"`
-	Kind   firewall.Kind   `json:"kind"`
+	Kind   account.Kind    `json:"kind"`
 	Host   string          `json:"host"`
 	Port   uint16          `json:"port,omitempty"`
 	Reason firewall.Reason `json:"reason"`
@@ -192,7 +193,7 @@ func refusalText(b *bytes.Buffer, list []refusalSeen) {
 // refusals are the latest of this run, the last one last, or those of one host.
 func (p *page) refusals(host string) []refusalSeen {
 	type key struct {
-		kind   firewall.Kind
+		kind   account.Kind
 		host   string
 		port   uint16
 		reason firewall.Reason
@@ -214,10 +215,10 @@ func (p *page) refusals(host string) []refusalSeen {
 }
 
 // latest copies what the journal holds, the newest first.
-func (j *journal) latest() []firewall.Record {
+func (j *journal) latest() []account.Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	list := make([]firewall.Record, 0, len(j.records))
+	list := make([]account.Record, 0, len(j.records))
 	for i := range uint64(len(j.records)) {
 		list = append(list, j.records[(j.next-1-i)%uint64(j.most)])
 	}

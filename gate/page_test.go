@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // ask gets a target of the page in cell n, as a process of the sandbox does.
@@ -77,10 +78,10 @@ func TestPage(t *testing.T) {
 	}
 
 	r := g.release(t, "c1").Receipt
-	if n := count(r, firewall.KindHTTP, firewall.PageHost, firewall.ReasonPolicyPage); n != 1 {
+	if n := count(r, account.KindHTTP, firewall.PageHost, firewall.ReasonPolicyPage); n != 1 {
 		t.Errorf("receipt %+v", r)
 	}
-	if n := count(r, firewall.KindDNS, firewall.PageHost, firewall.ReasonPolicyPage); n != 1 {
+	if n := count(r, account.KindDNS, firewall.PageHost, firewall.ReasonPolicyPage); n != 1 {
 		t.Errorf("receipt %+v", r)
 	}
 	for _, h := range r.Hosts {
@@ -135,7 +136,7 @@ func TestPageWhy(t *testing.T) {
 			t.Errorf("text of %s: %q", test.query, text)
 		}
 	}
-	if v := g.askWhy(t, 1, "host=new.example.com"); len(v.Refusals) != 1 || v.Refusals[0].Kind != firewall.KindDNS {
+	if v := g.askWhy(t, 1, "host=new.example.com"); len(v.Refusals) != 1 || v.Refusals[0].Kind != account.KindDNS {
 		t.Errorf("refusals %+v", v.Refusals)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // A run that asks for more names than a receipt has rows, all of them refused, does
@@ -56,7 +57,7 @@ func TestReceiptFlood(t *testing.T) {
 		if h.Verdict == firewall.Deny {
 			rows++
 		}
-		if h.Host == "www.site.example" && h.Kind == firewall.KindTLS && h.Verdict == firewall.Allow {
+		if h.Host == "www.site.example" && h.Kind == account.KindTLS && h.Verdict == firewall.Allow {
 			up = h.BytesUp
 		}
 	}
@@ -69,7 +70,7 @@ func TestReceiptFlood(t *testing.T) {
 	if decisions+r.Overflow != flood+1 {
 		t.Errorf("%d decisions in rows and %d beyond, want %d in all", decisions, r.Overflow, flood+1)
 	}
-	if len(r.OverflowSums) != 1 || r.OverflowSums[0] != (firewall.VerdictSum{Verdict: firewall.Deny, Count: r.Overflow}) {
+	if len(r.OverflowSums) != 1 || r.OverflowSums[0] != (account.VerdictSum{Verdict: firewall.Deny, Count: r.Overflow}) {
 		t.Errorf("beyond the rows: %+v, want %d refusals", r.OverflowSums, r.Overflow)
 	}
 }

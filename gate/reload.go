@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -106,7 +107,7 @@ func (l *lease) adopt(e *edition) (tell func()) {
 	if old.Digest() == p.Digest() {
 		return nil
 	}
-	l.ledger.Changed(firewall.PolicyChange{Time: e.since, Generation: e.generation, Digest: p.Digest()})
+	l.ledger.Changed(account.PolicyChange{Time: e.since, Generation: e.generation, Digest: p.Digest()})
 	if !ok {
 		return func() {
 			l.server.Log.Warn("the policy of a cell is gone from the allowlist: everything is denied in it",

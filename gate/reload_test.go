@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -235,18 +236,18 @@ func TestReloadCutsTunnels(t *testing.T) {
 	kept.Close()
 
 	final := g.release(t, "c1")
-	if n := count(final.Receipt, firewall.KindTLS, "lost.site.example", firewall.ReasonPolicyChanged); n != 1 {
+	if n := count(final.Receipt, account.KindTLS, "lost.site.example", firewall.ReasonPolicyChanged); n != 1 {
 		t.Errorf("%d records of the cut, want 1: %+v", n, final.Receipt)
 	}
-	if n := count(final.Receipt, firewall.KindTLS, "kept.site.example", firewall.ReasonListed); n != 1 {
+	if n := count(final.Receipt, account.KindTLS, "kept.site.example", firewall.ReasonListed); n != 1 {
 		t.Errorf("%d records of the tunnel that stayed, want 1: %+v", n, final.Receipt)
 	}
 	for _, row := range final.Receipt.Hosts {
-		if row.Host == "lost.site.example" && row.Kind == firewall.KindTLS && (row.BytesUp > 0) != (row.Verdict == firewall.Allow) {
+		if row.Host == "lost.site.example" && row.Kind == account.KindTLS && (row.BytesUp > 0) != (row.Verdict == firewall.Allow) {
 			t.Errorf("what was cut has its bytes in the wrong row: %+v", row)
 		}
 	}
-	if n := count(final.Receipt, firewall.KindTLS, "lost.site.example", firewall.ReasonListed); n != 1 {
+	if n := count(final.Receipt, account.KindTLS, "lost.site.example", firewall.ReasonListed); n != 1 {
 		t.Errorf("%d decisions to allow what was cut then, want 1: %+v", n, final.Receipt)
 	}
 	r := final.Receipt
@@ -293,7 +294,7 @@ func TestReloadNarrows(t *testing.T) {
 				t.Error("the tunnel to what is no longer allowed goes on")
 			}
 			g.wantNXDOMAIN(t, 1, "lost.site.example.")
-			if n := count(g.release(t, "c1").Receipt, firewall.KindTLS, "lost.site.example", firewall.ReasonPolicyChanged); n != 1 {
+			if n := count(g.release(t, "c1").Receipt, account.KindTLS, "lost.site.example", firewall.ReasonPolicyChanged); n != 1 {
 				t.Errorf("%d records of the cut, want 1", n)
 			}
 		})
@@ -365,7 +366,7 @@ func TestReloadCutsRequests(t *testing.T) {
 		t.Errorf("read %d bytes, %v; want a cut", n, err)
 	}
 	r := g.release(t, "c1").Receipt
-	if n := count(r, firewall.KindHTTP, "lost.site.example", firewall.ReasonPolicyChanged); n != 1 {
+	if n := count(r, account.KindHTTP, "lost.site.example", firewall.ReasonPolicyChanged); n != 1 {
 		t.Errorf("receipt %+v", r)
 	}
 }
@@ -491,7 +492,7 @@ func TestReloadOften(t *testing.T) {
 	}
 	kept.Close()
 	r := g.release(t, "c1").Receipt
-	if n := count(r, firewall.KindTLS, "kept.site.example", firewall.ReasonListed); n != 1 {
+	if n := count(r, account.KindTLS, "kept.site.example", firewall.ReasonListed); n != 1 {
 		t.Errorf("%d records of the tunnel, want 1", n)
 	}
 	for _, row := range r.Hosts {

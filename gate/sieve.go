@@ -6,6 +6,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // The bounds of a sieve, for each cause: what a program that is refused asks for in
@@ -19,10 +20,10 @@ const (
 // have itself refused tens of thousands of times a second, and the lines of that
 // would drive those of all other runs out of a log of bounded size. So of what
 // reaches nothing, so many decisions a second of each cause have one, and the
-// others share one a second (firewall.Tally). Receipt and metrics count all; they
+// others share one a second (account.Tally). Receipt and metrics count all; they
 // come before it.
 type sieve struct {
-	put func(firewall.Record) // gets the shared ones
+	put func(account.Record) // gets the shared ones
 
 	mu     sync.Mutex // guards causes
 	causes []*cause   // no more of them than the code has reasons
@@ -30,16 +31,16 @@ type sieve struct {
 
 // A cause is what tells such decisions apart: never anything that a sandbox chose.
 type cause struct {
-	kind    firewall.Kind
+	kind    account.Kind
 	verdict firewall.Verdict
 	reason  firewall.Reason
 	limiter *rate.Limiter
-	tally   *firewall.Tally
+	tally   *account.Tally
 }
 
 // pass returns the records that have a line, in their order, and tallies the
 // others. It moves them within the slice.
-func (s *sieve) pass(records []firewall.Record) []firewall.Record {
+func (s *sieve) pass(records []account.Record) []account.Record {
 	kept := 0
 	for i := range records {
 		r := &records[i]
@@ -55,11 +56,11 @@ func (s *sieve) pass(records []firewall.Record) []firewall.Record {
 
 // reachesNothing reports whether a decision is one that a sandbox can cause at any
 // rate, since nobody but the gate has a part in it.
-func reachesNothing(r *firewall.Record) bool {
+func reachesNothing(r *account.Record) bool {
 	return r.Verdict != firewall.Allow && r.BytesUp|r.BytesDown == 0 || r.Reason == firewall.ReasonPolicyPage
 }
 
-func (s *sieve) admit(r *firewall.Record) bool {
+func (s *sieve) admit(r *account.Record) bool {
 	c := s.cause(r)
 	if c.limiter.Allow() {
 		return true
@@ -69,7 +70,7 @@ func (s *sieve) admit(r *firewall.Record) bool {
 }
 
 // cause finds or makes the cause of r.
-func (s *sieve) cause(r *firewall.Record) *cause {
+func (s *sieve) cause(r *account.Record) *cause {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.causes {
@@ -77,10 +78,10 @@ func (s *sieve) cause(r *firewall.Record) *cause {
 			return c
 		}
 	}
-	of := firewall.Record{Kind: r.Kind, Port: r.Port, Verdict: r.Verdict, Reason: r.Reason}
+	of := account.Record{Kind: r.Kind, Port: r.Port, Verdict: r.Verdict, Reason: r.Reason}
 	c := &cause{
 		kind: r.Kind, verdict: r.Verdict, reason: r.Reason, limiter: rate.NewLimiter(lineRate, lineBurst),
-		tally: firewall.NewTally(of, firewall.Details("more of this kind and reason, without lines of their own"), s.put),
+		tally: account.NewTally(of, account.Numbered("more of this kind and reason, without lines of their own"), s.put),
 	}
 	s.causes = append(s.causes, c)
 	return c

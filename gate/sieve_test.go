@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // What a sandbox has refused without end has a bounded number of lines, which come
@@ -26,16 +27,16 @@ func TestFloodOfRefusalsHasFewLines(t *testing.T) {
 	floods := []struct {
 		port   uint16
 		sent   string
-		kind   firewall.Kind
+		kind   account.Kind
 		host   string
 		reason firewall.Reason
 		detail string
 	}{
-		{g.daemon.ports.dns, "\x00\x00", firewall.KindDNS, "", firewall.ReasonBadQuery, "the length is shorter than a header"},
-		{g.daemon.ports.tls, "SSH-2.0\r\n", firewall.KindTLS, "", firewall.ReasonBadHello, "not TLS: the first byte is 0x53"},
-		{g.daemon.ports.tls, hello, firewall.KindTLS, "evil.example", firewall.ReasonNotListed, ""},
-		{g.daemon.ports.http, "\x16\x03", firewall.KindHTTP, "", firewall.ReasonBadRequest, "TLS on the port of plain HTTP"},
-		{g.daemon.ports.http, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", firewall.KindHTTP, "evil.example", firewall.ReasonNotListed, ""},
+		{g.daemon.ports.dns, "\x00\x00", account.KindDNS, "", firewall.ReasonBadQuery, "the length is shorter than a header"},
+		{g.daemon.ports.tls, "SSH-2.0\r\n", account.KindTLS, "", firewall.ReasonBadHello, "not TLS: the first byte is 0x53"},
+		{g.daemon.ports.tls, hello, account.KindTLS, "evil.example", firewall.ReasonNotListed, ""},
+		{g.daemon.ports.http, "\x16\x03", account.KindHTTP, "", firewall.ReasonBadRequest, "TLS on the port of plain HTTP"},
+		{g.daemon.ports.http, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", account.KindHTTP, "evil.example", firewall.ReasonNotListed, ""},
 	}
 	const times = 600
 	begun := time.Now()
@@ -47,7 +48,7 @@ func TestFloodOfRefusalsHasFewLines(t *testing.T) {
 	for _, flood := range floods {
 		t.Run(fmt.Sprint(flood.kind, " ", flood.reason), func(t *testing.T) {
 			var lines, sum int64
-			var first firewall.Record
+			var first account.Record
 			for end := time.Now().Add(10 * time.Second); sum < times && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				lines, sum = 0, 0
 				for _, r := range g.logged(t) {
@@ -113,20 +114,20 @@ func helloOf(t *testing.T, host string) string {
 // lost at the end.
 func TestSieve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var shared []firewall.Record
-		s := sieve{put: func(r firewall.Record) { shared = append(shared, r) }}
-		deny := func(kind firewall.Kind, reason firewall.Reason, n int) []firewall.Record {
-			list := make([]firewall.Record, n)
+		var shared []account.Record
+		s := sieve{put: func(r account.Record) { shared = append(shared, r) }}
+		deny := func(kind account.Kind, reason firewall.Reason, n int) []account.Record {
+			list := make([]account.Record, n)
 			for i := range list {
-				list[i] = firewall.Record{Kind: kind, Verdict: firewall.Deny, Reason: reason, Line: i}
+				list[i] = account.Record{Kind: kind, Verdict: firewall.Deny, Reason: reason, Line: i}
 			}
 			return list
 		}
 		const many = 10 * lineBurst
-		flood := deny(firewall.KindTLS, firewall.ReasonBadHello, many)
-		allowed := firewall.Record{Kind: firewall.KindTLS, Verdict: firewall.Allow, Reason: firewall.ReasonListed}
-		cut := firewall.Record{Kind: firewall.KindTLS, Verdict: firewall.Deny, Reason: firewall.ReasonBudget, BytesUp: 1}
-		tallied := firewall.Record{Kind: firewall.KindTLS, Verdict: firewall.Deny, Reason: firewall.ReasonBadHello, Count: 9}
+		flood := deny(account.KindTLS, firewall.ReasonBadHello, many)
+		allowed := account.Record{Kind: account.KindTLS, Verdict: firewall.Allow, Reason: firewall.ReasonListed}
+		cut := account.Record{Kind: account.KindTLS, Verdict: firewall.Deny, Reason: firewall.ReasonBudget, BytesUp: 1}
+		tallied := account.Record{Kind: account.KindTLS, Verdict: firewall.Deny, Reason: firewall.ReasonBadHello, Count: 9}
 		for i := range many / 4 {
 			flood[4*i], flood[4*i+1], flood[4*i+2] = allowed, cut, tallied
 		}
@@ -138,21 +139,21 @@ func TestSieve(t *testing.T) {
 			t.Errorf("not in their order: %+v", passed[:5])
 		}
 		for _, other := range []struct {
-			kind   firewall.Kind
+			kind   account.Kind
 			reason firewall.Reason
-		}{{firewall.KindTLS, firewall.ReasonNoSNI}, {firewall.KindHTTP, firewall.ReasonBadHello}} {
+		}{{account.KindTLS, firewall.ReasonNoSNI}, {account.KindHTTP, firewall.ReasonBadHello}} {
 			if n := len(s.pass(deny(other.kind, other.reason, 1))); n != 1 {
 				t.Errorf("no line of %+v", other)
 			}
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if n := len(s.pass(deny(firewall.KindTLS, firewall.ReasonBadHello, many))); n != 2*lineRate {
+		if n := len(s.pass(deny(account.KindTLS, firewall.ReasonBadHello, many))); n != 2*lineRate {
 			t.Errorf("%d lines after two seconds, want %d", n, 2*lineRate)
 		}
-		page := firewall.Record{Kind: firewall.KindHTTP, Verdict: firewall.Allow, Reason: firewall.ReasonPolicyPage}
+		page := account.Record{Kind: account.KindHTTP, Verdict: firewall.Allow, Reason: firewall.ReasonPolicyPage}
 		for range 2 * lineBurst {
-			s.pass([]firewall.Record{page})
+			s.pass([]account.Record{page})
 		}
 		s.end()
 		sum := map[firewall.Verdict]int64{}
@@ -168,7 +169,7 @@ func TestSieve(t *testing.T) {
 // A refusal allocates nothing more than an allowance does.
 func TestRefusalAllocations(t *testing.T) {
 	l := newTestLease()
-	records, batch := decisions([]string{"a.npmjs.org"}, 32), make([]firewall.Record, 32)
+	records, batch := decisions([]string{"a.npmjs.org"}, 32), make([]account.Record, 32)
 	for i := range records {
 		records[i].Verdict, records[i].Reason = firewall.Deny, firewall.ReasonNotListed
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -94,7 +95,7 @@ func (s *Sink) open() error {
 func (s *Sink) Ready() bool { return !s.down.Load() }
 
 // Add writes decisions, all at once, or keeps them until they can be written.
-func (s *Sink) Add(records ...firewall.Record) {
+func (s *Sink) Add(records ...account.Record) {
 	if s.keepAll(records) {
 		return // retry writes them
 	}
@@ -124,7 +125,7 @@ func (s *Sink) retry() {
 }
 
 // keepAll puts decisions to those that wait, and says whether s is down.
-func (s *Sink) keepAll(records []firewall.Record) (down bool) {
+func (s *Sink) keepAll(records []account.Record) (down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // also after a panic: all cells need it
 	for i := range records {
@@ -134,7 +135,7 @@ func (s *Sink) keepAll(records []firewall.Record) (down bool) {
 }
 
 // keep puts a decision to those that wait. s.mu is held.
-func (s *Sink) keep(r *firewall.Record) {
+func (s *Sink) keep(r *account.Record) {
 	switch {
 	case s.down.Load() && r.Reason == firewall.ReasonLog:
 		s.refused += int(max(r.Count, 1))
@@ -182,7 +183,7 @@ func (s *Sink) flush() bool {
 
 // writeDropped writes how many decisions have no line. s.writing is held.
 func (s *Sink) writeDropped(refused, lost int) error {
-	line, err := json.Marshal(firewall.Record{Time: time.Now(), Kind: control.KindDropped, Detail: fmt.Sprintf(
+	line, err := json.Marshal(account.Record{Time: time.Now(), Kind: control.KindDropped, Detail: fmt.Sprintf(
 		"%d decisions were denied while this log could not be written, and %d found no room to wait", refused, lost)})
 	if err == nil {
 		_, err = s.write([][]byte{append(line, '\n')})

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -30,16 +31,16 @@ func openSink(t *testing.T, path string, limits SinkSize) *Sink {
 }
 
 // sunk reads the records of one file; a line that is not one fails the test.
-func sunk(t *testing.T, path string) []firewall.Record {
+func sunk(t *testing.T, path string) []account.Record {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var records []firewall.Record
+	var records []account.Record
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var r firewall.Record
+		var r account.Record
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			t.Fatalf("%s: %v in %q", path, err, lines.Text())
 		}
@@ -48,8 +49,8 @@ func sunk(t *testing.T, path string) []firewall.Record {
 	return records
 }
 
-func hostRecord(i int) firewall.Record {
-	return firewall.Record{Time: time.Now(), Kind: firewall.KindTLS, Host: fmt.Sprintf("h%d.example", i),
+func hostRecord(i int) account.Record {
+	return account.Record{Time: time.Now(), Kind: account.KindTLS, Host: fmt.Sprintf("h%d.example", i),
 		Verdict: firewall.Allow, Reason: firewall.ReasonListed}
 }
 
@@ -66,7 +67,7 @@ func sinkRotates(t *testing.T, atOnce int) {
 	limits := SinkSize{Bytes: 4096, Files: 3}
 	const n = 200
 	s := openSink(t, path, limits)
-	var batch []firewall.Record
+	var batch []account.Record
 	for i := range n {
 		if i == n/2 {
 			if err := s.Close(); err != nil {
@@ -82,7 +83,7 @@ func sinkRotates(t *testing.T, atOnce int) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var all []firewall.Record
+	var all []account.Record
 	for _, name := range []string{path + ".2", path + ".1", path} {
 		info, err := os.Stat(name)
 		if err != nil || info.Size() > limits.Bytes || info.Mode().Perm() != 0o600 {
@@ -214,7 +215,7 @@ func TestHungDiskHoldsUpNobody(t *testing.T) {
 	open.Close()
 	g.eventually(t, "the tunnel's end", func(h control.Health) bool {
 		cell, err := g.Client.Cell(t.Context(), "cell-1")
-		return err == nil && h.Status == control.StatusDenying && count(cell.Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonListed) == 1
+		return err == nil && h.Status == control.StatusDenying && count(cell.Receipt, account.KindTLS, "www.site.example", firewall.ReasonListed) == 1
 	})
 
 	f, err := os.Open(pipe)
@@ -224,7 +225,7 @@ func TestHungDiskHoldsUpNobody(t *testing.T) {
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for _, want := range []string{"dns first.site.example", "tls www.site.example"} {
-		var r firewall.Record
+		var r account.Record
 		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &r) != nil || fmt.Sprint(r.Kind, " ", r.Host) != want {
 			t.Errorf("the line %q is not of %s", lines.Text(), want)
 		}
@@ -245,7 +246,7 @@ func TestSinkPendingIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := openSink(t, link, SinkSize{Bytes: 4096, Files: 2})
-	denied := firewall.Record{Verdict: firewall.Deny, Reason: firewall.ReasonBadName}
+	denied := account.Record{Verdict: firewall.Deny, Reason: firewall.ReasonBadName}
 	pending := func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -260,7 +261,7 @@ func TestSinkPendingIsBounded(t *testing.T) {
 	for i := range maxPending {
 		s.Add(hostRecord(i))
 	}
-	s.Add(firewall.Record{Verdict: firewall.Deny, Reason: firewall.ReasonLog})
+	s.Add(account.Record{Verdict: firewall.Deny, Reason: firewall.ReasonLog})
 	if pending() != maxPending || s.lost != maxPending || s.refused != 1 {
 		t.Errorf("%d wait, %d lost, %d refused", len(s.pending), s.lost, s.refused)
 	}
@@ -318,7 +319,7 @@ func TestFullDiskDenies(t *testing.T) {
 	open.Close()
 	g.eventually(t, "the tunnel's end", func(h control.Health) bool {
 		cell, err := g.Client.Cell(t.Context(), "cell-1")
-		return err == nil && count(cell.Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonListed) == 1
+		return err == nil && count(cell.Receipt, account.KindTLS, "www.site.example", firewall.ReasonListed) == 1
 	})
 	refused()
 	if h, err := g.Health(t.Context()); err != nil || h.Status != control.StatusDenying || !strings.Contains(h.Warnings[0], "cannot be written") {
@@ -332,7 +333,7 @@ func TestFullDiskDenies(t *testing.T) {
 	g.eventually(t, "names again", func(h control.Health) bool { return h.Status == control.StatusOK })
 	g.wantResolved(t, 1, "last.site.example.")
 	cell := g.release(t, "cell-1")
-	for _, kind := range []firewall.Kind{firewall.KindDNS, firewall.KindTLS} {
+	for _, kind := range []account.Kind{account.KindDNS, account.KindTLS} {
 		if n := count(cell.Receipt, kind, "www.site.example", firewall.ReasonLog); n != 2 {
 			t.Errorf("%d denials of kind %s in the receipt, want 2", n, kind)
 		}

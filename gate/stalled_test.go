@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/sniproxy"
 )
 
@@ -55,7 +56,7 @@ func TestStalledTunnelsAreCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return count(c.Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonLimit)
+		return count(c.Receipt, account.KindTLS, "www.site.example", firewall.ReasonLimit)
 	}
 	for end := time.Now().Add(20 * time.Second); cut() == 0 || g.server.Parked.Held() > limit/4; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -78,7 +79,7 @@ func TestStalledTunnelsAreCut(t *testing.T) {
 		t.Errorf("the other run: %v", err)
 	}
 	reads.Close()
-	if n := count(g.release(t, "c2").Receipt, firewall.KindTLS, "www.site.example", firewall.ReasonLimit); n != 0 {
+	if n := count(g.release(t, "c2").Receipt, account.KindTLS, "www.site.example", firewall.ReasonLimit); n != 0 {
 		t.Errorf("%d tunnels of the other run were cut", n)
 	}
 	g.stop()

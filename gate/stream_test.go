@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
 // hosts collects the hosts of a sequence of decisions.
-func hosts(seq iter.Seq2[firewall.Record, error]) (names []string, err error) {
+func hosts(seq iter.Seq2[account.Record, error]) (names []string, err error) {
 	for r, e := range seq {
 		if e != nil {
 			return names, e
@@ -177,7 +178,7 @@ func TestDecisionsSlowReader(t *testing.T) {
 		switch {
 		case r.Host == "first.site.example":
 			for range made {
-				l.record(firewall.Record{Kind: firewall.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Host: "flood.example"})
+				l.record(account.Record{Kind: account.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Host: "flood.example"})
 			}
 			go func() {
 				c, _ := g.Release(context.Background(), "c1")
@@ -194,7 +195,7 @@ func TestDecisionsSlowReader(t *testing.T) {
 	if dropped == 0 || got < runRecords || got+dropped != made {
 		t.Errorf("%d lines and %d dropped of %d", got, dropped, made)
 	}
-	if n := count((<-released).Receipt, firewall.KindDNS, "flood.example", firewall.ReasonListed); n != made {
+	if n := count((<-released).Receipt, account.KindDNS, "flood.example", firewall.ReasonListed); n != made {
 		t.Errorf("%d decisions in the receipt, want %d", n, made)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 	"sallyport/internal/output"
 )
@@ -125,7 +126,7 @@ func TestLogThatFailsDenies(t *testing.T) {
 	}
 	g.get(t, 1, "www.site.example")
 	r := g.release(t, "c1").Receipt
-	for _, kind := range []firewall.Kind{firewall.KindDNS, firewall.KindTLS, firewall.KindHTTP} {
+	for _, kind := range []account.Kind{account.KindDNS, account.KindTLS, account.KindHTTP} {
 		if n := count(r, kind, "www.site.example", firewall.ReasonLog); n != times {
 			t.Errorf("%d denials of kind %s, want %d", n, kind, times)
 		}
@@ -222,7 +223,7 @@ func TestReloadWhileNothingCanBeWritten(t *testing.T) {
 				"lost.site.example": {firewall.ReasonPolicyChanged: 1, firewall.ReasonListed: 1},
 			} {
 				for reason, want := range reasons {
-					if n := count(r, firewall.KindTLS, host, reason); n != want {
+					if n := count(r, account.KindTLS, host, reason); n != want {
 						t.Errorf("%d of %s as %s, want %d", n, host, reason, want)
 					}
 				}

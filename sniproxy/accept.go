@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // How long a listener rests that could not accept: the first time, doubled each
@@ -26,7 +27,7 @@ const (
 // nil; an error means that ln cannot be served.
 func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
 	defer ln.Close()
-	v := &service{Server: s, kind: firewall.KindTLS, port: portTLS}
+	v := &service{Server: s, kind: account.KindTLS, port: portTLS}
 	if err := s.check(); err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func (d *door) ready(uint32) {
 	switch {
 	case err == nil:
 		d.rest = 0
-		d.v.admitTLS(fd, firewall.Record{Time: time.Now(), Kind: d.v.kind, Port: d.v.port, Verdict: firewall.Deny, Client: client})
+		d.v.admitTLS(fd, account.Record{Time: time.Now(), Kind: d.v.kind, Port: d.v.port, Verdict: firewall.Deny, Client: client})
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ECONNABORTED):
 	default: // out of descriptors, or of memory: neither ends the service
 		d.v.warn("accepting failed, trying again", err)

@@ -7,16 +7,17 @@ import (
 	"net/http"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // errBudget ends an exchange of HTTP; the meter of its connection knows why.
 var errBudget = errors.New("over budget")
 
 // meter is the account on which the server counts.
-func (s *Server) meter() *firewall.Meter {
+func (s *Server) meter() *account.Meter {
 	s.metered.Do(func() {
 		if s.Meter == nil {
-			s.Meter = firewall.NewMeter(s.policy().Budget())
+			s.Meter = account.NewMeter(s.policy().Budget())
 		}
 	})
 	return s.Meter
@@ -57,7 +58,7 @@ func (v *service) reach(ctx context.Context, f *flow) (r *refusal) {
 }
 
 // spent is the refusal of a connection that its meter has cut, or nil.
-func spent(m *firewall.ConnMeter) *refusal {
+func spent(m *account.ConnMeter) *refusal {
 	if over := m.Over(); over != "" {
 		return overBudget(over)
 	}

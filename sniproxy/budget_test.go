@@ -12,16 +12,18 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
+	"sallyport/firewall/budget"
 )
 
 // budgetCell is a cell whose run has a budget, and a canary on its far side.
-func budgetCell(t *testing.T, b firewall.Budget) (*cell, *canary) {
+func budgetCell(t *testing.T, b budget.Budget) (*cell, *canary) {
 	t.Helper()
-	return newTunnelCell(t, func(s *Server) { s.Meter = firewall.NewMeter(b) })
+	return newTunnelCell(t, func(s *Server) { s.Meter = account.NewMeter(b) })
 }
 
 // wantBudget checks the record of a connection that went over a budget.
-func wantBudget(t *testing.T, r firewall.Record, detail string) {
+func wantBudget(t *testing.T, r account.Record, detail string) {
 	t.Helper()
 	if r.Verdict != firewall.Deny || r.Reason != firewall.ReasonBudget || r.Detail != detail {
 		t.Errorf("record %+v; want a budget and %q", r, detail)
@@ -39,14 +41,14 @@ func TestBudgetTunnel(t *testing.T) {
 	hello := int64(len(helloFor("site.example")))
 	for _, test := range []struct {
 		name   string
-		budget firewall.Budget
+		budget budget.Budget
 		up     bool
 		detail string
 	}{
-		{"upload", firewall.Budget{Upload: hello + room}, true, fmt.Sprintf("over budget: upload %.3fkB", float64(hello+room)/1000)},
-		{"download", firewall.Budget{Download: room}, false, "over budget: download 1kB"},
-		{"hostUpload", firewall.Budget{HostUpload: hello + room}, true, fmt.Sprintf("over budget: hostUpload %.3fkB", float64(hello+room)/1000)},
-		{"hostDownload", firewall.Budget{HostDownload: room}, false, "over budget: hostDownload 1kB"},
+		{"upload", budget.Budget{Upload: hello + room}, true, fmt.Sprintf("over budget: upload %.3fkB", float64(hello+room)/1000)},
+		{"download", budget.Budget{Download: room}, false, "over budget: download 1kB"},
+		{"hostUpload", budget.Budget{HostUpload: hello + room}, true, fmt.Sprintf("over budget: hostUpload %.3fkB", float64(hello+room)/1000)},
+		{"hostDownload", budget.Budget{HostDownload: room}, false, "over budget: hostDownload 1kB"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			noLeak(t)
@@ -102,7 +104,7 @@ func TestBudgetTunnel(t *testing.T) {
 // A tunnel that ends within its budgets ends as one without.
 func TestBudgetTunnelWithin(t *testing.T) {
 	hello := int64(len(helloFor("site.example")))
-	c, k := budgetCell(t, firewall.Budget{Upload: hello + 5, HostUpload: hello + 5, Download: 5, HostDownload: 5})
+	c, k := budgetCell(t, budget.Budget{Upload: hello + 5, HostUpload: hello + 5, Download: 5, HostDownload: 5})
 	client, up := c.open(k)
 	send(t, client, []byte("12345"))
 	readN(t, up, 5)
@@ -119,8 +121,8 @@ func TestBudgetTunnelWithin(t *testing.T) {
 // whose size is a pipe's at most, is counted and not passed on.
 func TestBudgetTunnelBulk(t *testing.T) {
 	noLeak(t)
-	const budget = 1 << 20
-	c, k := budgetCell(t, firewall.Budget{Upload: budget})
+	const limit = 1 << 20
+	c, k := budgetCell(t, budget.Budget{Upload: limit})
 	client, up := c.open(k)
 	go func() {
 		for b := make([]byte, 256<<10); ; {
@@ -132,8 +134,8 @@ func TestBudgetTunnelBulk(t *testing.T) {
 	n, _ := io.Copy(io.Discard, up)
 	r := c.last(1)
 	wantBudget(t, r, "over budget: upload 1MiB")
-	if r.BytesUp <= budget || r.BytesUp > budget+pipeBytes || n > budget {
-		t.Errorf("%d bytes arrived and %d were counted, of a budget of %d", n, r.BytesUp, budget)
+	if r.BytesUp <= limit || r.BytesUp > limit+pipeBytes || n > limit {
+		t.Errorf("%d bytes arrived and %d were counted, of a budget of %d", n, r.BytesUp, limit)
 	}
 }
 
@@ -141,7 +143,7 @@ func TestBudgetTunnelBulk(t *testing.T) {
 func TestBudgetHello(t *testing.T) {
 	hello := helloFor("site.example")
 	for _, room := range []int{0, -1} {
-		c, k := budgetCell(t, firewall.Budget{HostUpload: int64(len(hello) + room)})
+		c, k := budgetCell(t, budget.Budget{HostUpload: int64(len(hello) + room)})
 		client := dialTCP(t, c.tls)
 		send(t, client, hello)
 		up := k.next(t)
@@ -167,17 +169,17 @@ func TestBudgetHello(t *testing.T) {
 func TestBudgetNames(t *testing.T) {
 	for _, service := range []string{"tls", "http"} {
 		for name, test := range map[string]struct {
-			budget firewall.Budget
+			budget budget.Budget
 			detail string
 		}{
-			"names": {firewall.Budget{WildcardNames: 2}, "over budget: wildcardNames 2"},
-			"bytes": {firewall.Budget{WildcardBytes: 9}, "over budget: wildcardBytes 9B"},
+			"names": {budget.Budget{WildcardNames: 2}, "over budget: wildcardNames 2"},
+			"bytes": {budget.Budget{WildcardBytes: 9}, "over budget: wildcardBytes 9B"},
 		} {
 			t.Run(service+" "+name, func(t *testing.T) {
 				c, k := budgetCell(t, test.budget)
 				c.origin("127.0.0.1:80", k.addr)
 				n := 0
-				ask := func(host string) firewall.Record {
+				ask := func(host string) account.Record {
 					if n++; service == "tls" {
 						conn := dialTCP(t, c.tls)
 						send(t, conn, helloFor(host))
@@ -213,7 +215,7 @@ func TestBudgetNames(t *testing.T) {
 
 // The entry's own name needs no budget.
 func TestBudgetNamesApex(t *testing.T) {
-	c, k := budgetCell(t, firewall.Budget{WildcardNames: 1, WildcardBytes: 1})
+	c, k := budgetCell(t, budget.Budget{WildcardNames: 1, WildcardBytes: 1})
 	c.resolver.set("x.site.example", "127.0.0.1")
 	c.open(k)
 	send(t, dialTCP(t, c.tls), helloFor("x.site.example"))
@@ -222,7 +224,7 @@ func TestBudgetNamesApex(t *testing.T) {
 }
 
 func TestBudgetConnections(t *testing.T) {
-	c, k := budgetCell(t, firewall.Budget{Connections: 2})
+	c, k := budgetCell(t, budget.Budget{Connections: 2})
 	a, _ := c.open(k)
 	idle := dialTCP(t, c.http)
 	eventually(t, "two connections", func() bool { return c.server.open.Load() == 2 })
@@ -244,7 +246,7 @@ func TestBudgetConnections(t *testing.T) {
 // oracle: the records of the flood, and the tunnels of another run
 func TestBudgetConnectionRate(t *testing.T) {
 	const perSecond = 3
-	b := firewall.Budget{ConnectionsPerSecond: perSecond}
+	b := budget.Budget{ConnectionsPerSecond: perSecond}
 	flooded, _ := budgetCell(t, b)
 	quiet, k := budgetCell(t, b)
 	const flood = 40
@@ -295,7 +297,7 @@ func TestBudgetConnectionRate(t *testing.T) {
 func TestBudgetConnectionRateKept(t *testing.T) {
 	const perSecond = 3
 	ask := func(host string) []byte { return []byte("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n") }
-	c := newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(firewall.Budget{ConnectionsPerSecond: perSecond}) })
+	c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(budget.Budget{ConnectionsPerSecond: perSecond}) })
 	o := newOrigin(t, c, echo)
 	conn := dialTCP(t, c.http)
 	br, start := bufio.NewReader(conn), time.Now()
@@ -338,7 +340,7 @@ func TestBudgetConnectionRateKept(t *testing.T) {
 // Two runs do not spend from one account.
 func TestBudgetIsOfOneRun(t *testing.T) {
 	hello := int64(len(helloFor("site.example")))
-	b := firewall.Budget{Upload: hello, HostUpload: hello, Connections: 1, WildcardNames: 1}
+	b := budget.Budget{Upload: hello, HostUpload: hello, Connections: 1, WildcardNames: 1}
 	for range 2 {
 		c, k := budgetCell(t, b)
 		client, _ := c.open(k)
@@ -407,16 +409,16 @@ func TestBudgetHTTPUpload(t *testing.T) {
 			up, _ := exchangeSize(t, request, echo)
 			for _, test := range []struct {
 				detail string
-				budget func(int64) firewall.Budget
+				budget func(int64) budget.Budget
 			}{
-				{"over budget: upload ", func(n int64) firewall.Budget { return firewall.Budget{Upload: n} }},
-				{"over budget: hostUpload ", func(n int64) firewall.Budget { return firewall.Budget{HostUpload: n} }},
+				{"over budget: upload ", func(n int64) budget.Budget { return budget.Budget{Upload: n} }},
+				{"over budget: hostUpload ", func(n int64) budget.Budget { return budget.Budget{HostUpload: n} }},
 			} {
 				room := up
 				if name == "chunked" {
 					room += 2000
 				}
-				c := newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(test.budget(room)) })
+				c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(test.budget(room)) })
 				newOrigin(t, c, echo)
 				resp, err := request(c)
 				if got := bodyOf(t, resp, err); resp.StatusCode != 200 || len(got) < size {
@@ -430,7 +432,7 @@ func TestBudgetHTTPUpload(t *testing.T) {
 				if name == "chunked" {
 					room = size - 1
 				}
-				c = newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(test.budget(room)) })
+				c = newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(test.budget(room)) })
 				whole := make(chan bool, 1)
 				newOrigin(t, c, func(w http.ResponseWriter, r *http.Request) {
 					_, err := io.Copy(io.Discard, r.Body)
@@ -464,11 +466,11 @@ func TestBudgetHTTPDownload(t *testing.T) {
 	}
 	_, down := exchangeSize(t, request, handler)
 	for _, over := range []int64{0, 1} {
-		for detail, b := range map[string]firewall.Budget{
+		for detail, b := range map[string]budget.Budget{
 			"over budget: download ":     {Download: down - over},
 			"over budget: hostDownload ": {HostDownload: down - over},
 		} {
-			c := newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(b) })
+			c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(b) })
 			newOrigin(t, c, handler)
 			resp, err := request(c)
 			if err != nil {
@@ -494,10 +496,10 @@ func TestBudgetHTTPDownload(t *testing.T) {
 // A response without an end is cut where the budget ends, not after it.
 func TestBudgetHTTPStream(t *testing.T) {
 	noLeak(t)
-	const budget = 1_000_000
-	c := newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(firewall.Budget{Download: budget}) })
+	const limit = 1_000_000
+	c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(budget.Budget{Download: limit}) })
 	newOrigin(t, c, func(w http.ResponseWriter, r *http.Request) {
-		for sent := 0; sent < 100*budget; sent += 1000 {
+		for sent := 0; sent < 100*limit; sent += 1000 {
 			if _, err := w.Write(make([]byte, 1000)); err != nil {
 				return
 			}
@@ -508,12 +510,12 @@ func TestBudgetHTTPStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if n, err := io.Copy(io.Discard, resp.Body); err == nil || n > budget {
+	if n, err := io.Copy(io.Discard, resp.Body); err == nil || n > limit {
 		t.Errorf("the client got %d bytes, %v", n, err)
 	}
 	r := c.last(1)
 	wantBudget(t, r, "over budget: download 1MB")
-	if r.BytesDown > budget+64<<10 {
+	if r.BytesDown > limit+64<<10 {
 		t.Errorf("%d bytes were taken from the upstream", r.BytesDown)
 	}
 }
@@ -522,7 +524,7 @@ func TestBudgetHTTPStream(t *testing.T) {
 func TestBudgetHTTPKeepAlive(t *testing.T) {
 	request := func(c *cell) (*http.Response, error) { return c.client().Get("http://site.example/") }
 	up, _ := exchangeSize(t, request, echo)
-	c := newCell(t, "strict", func(s *Server) { s.Meter = firewall.NewMeter(firewall.Budget{Upload: 2 * up}) })
+	c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(budget.Budget{Upload: 2 * up}) })
 	o := newOrigin(t, c, echo)
 	client := c.client()
 	for i, want := range []int{200, 200, 403, 403} {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // patience bounds every wait of the tests; none of them takes that long.
@@ -85,7 +86,7 @@ type cell struct {
 	end       func() // ends both services and waits for them
 
 	mu      sync.Mutex // guards those below
-	records []firewall.Record
+	records []account.Record
 	dialled []netip.AddrPort
 	origins map[netip.AddrPort]string
 }
@@ -134,7 +135,7 @@ func listen(tb testing.TB) net.Listener {
 	return ln
 }
 
-func (c *cell) record(r firewall.Record) {
+func (c *cell) record(r account.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.records = append(c.records, r)
@@ -166,9 +167,9 @@ func (c *cell) dials() []netip.AddrPort {
 }
 
 // wait returns the records once there are n of them, and fails if there are more.
-func (c *cell) wait(n int) []firewall.Record {
+func (c *cell) wait(n int) []account.Record {
 	c.tb.Helper()
-	var got []firewall.Record
+	var got []account.Record
 	eventually(c.tb, "a record", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -182,7 +183,7 @@ func (c *cell) wait(n int) []firewall.Record {
 }
 
 // last returns the n-th record as the last one so far.
-func (c *cell) last(n int) firewall.Record {
+func (c *cell) last(n int) account.Record {
 	c.tb.Helper()
 	return c.wait(n)[n-1]
 }

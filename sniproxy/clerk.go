@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 const (
@@ -39,7 +39,7 @@ type clerk struct {
 // A delivery is a record on its way.
 type delivery struct {
 	v       *service
-	rec     firewall.Record
+	rec     account.Record
 	refusal *refusal
 	turned  bool    // its connection was not let in; otherwise it is counted out then
 	tunnel  *tunnel // of which it is the refusal, and which goes on then

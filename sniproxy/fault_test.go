@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/internal/output"
 )
 
@@ -146,7 +147,7 @@ func TestSenderPanic(t *testing.T) {
 	client, up := dialTCP(t, far.addr), dialTCP(t, far.addr)
 	far.next(t)
 	upstreamEnd := far.next(t)
-	h := &httpConn{v: &service{Server: c.server, kind: firewall.KindHTTP}, client: client,
+	h := &httpConn{v: &service{Server: c.server, kind: account.KindHTTP}, client: client,
 		br: bufio.NewReader(brokenReader{}), in: newHeadBuffer(c.server)}
 	meter, _ := c.server.meter().Reach(parseName(t, "site.example"), c.server.Policy.Decide(parseName(t, "site.example"), portHTTP))
 	h.up = newUpstream(c.server, &flow{up: up, meter: meter})

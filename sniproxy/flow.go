@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // A flow is what a verdict has let through: a tunnel, or one exchange of HTTP.
@@ -21,7 +22,7 @@ type flow struct {
 	client, up *net.TCPConn        // of an exchange of HTTP
 	owner      interface{ kill() } // cuts a tunnel; not called from its loop alone
 
-	meter *firewall.ConnMeter // of the connection to upstream
+	meter *account.ConnMeter // of the connection to upstream
 
 	// Guarded by flows.mu.
 	cut    *refusal // why a change of policy has cut it

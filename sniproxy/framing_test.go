@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // A judgement is a request as the gate understood it.
@@ -160,7 +161,7 @@ func checkAtNginx(t *testing.T, n *nginx, c *cell, policy *firewall.Policy, raw 
 	records := c.records
 	c.records, c.dialled = nil, nil
 	c.mu.Unlock()
-	records = slices.DeleteFunc(records, func(r firewall.Record) bool { return !r.Upstream.IsValid() })
+	records = slices.DeleteFunc(records, func(r account.Record) bool { return !r.Upstream.IsValid() })
 	judged, got := judgements(c.server, policy, raw), n.requests(t)
 	if len(got) != len(records) || len(got) > len(judged) {
 		t.Fatalf("nginx took %d requests of %d judged: %+v, the records are %+v", len(got), len(judged), got, records)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // requestIdle is how long a client may keep a connection open between requests.
@@ -34,7 +35,7 @@ type httpConn struct {
 }
 
 // serve forwards the requests of one connection, one after the other.
-func (h *httpConn) serve(ctx context.Context, rec firewall.Record) {
+func (h *httpConn) serve(ctx context.Context, rec account.Record) {
 	h.br = bufio.NewReaderSize(h.client, headBytes)
 	defer h.hangUp()
 	defer contain(h)       // what ends a request is contained there
@@ -46,7 +47,7 @@ func (h *httpConn) serve(ctx context.Context, rec firewall.Record) {
 // serveRequest reads, judges and forwards one request; more means that another
 // may follow. The deadline for its head is absolute, and for the first one it
 // begins with the connection.
-func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first bool) (more bool) {
+func (h *httpConn) serveRequest(ctx context.Context, rec account.Record, first bool) (more bool) {
 	h.recorded = false
 	defer func() {
 		if p := recover(); p != nil {
@@ -87,7 +88,7 @@ func (h *httpConn) serveRequest(ctx context.Context, rec firewall.Record, first 
 	return h.forward(ctx, req, &flow{name: req.host, port: portHTTP, policy: policy, decision: d, client: h.client}, &rec)
 }
 
-func (h *httpConn) readRequest(rec *firewall.Record) (*request, *refusal) {
+func (h *httpConn) readRequest(rec *account.Record) (*request, *refusal) {
 	h.in = newHeadBuffer(h.v.Server)
 	if r := readHead(h.br, h.in); r != nil {
 		return &request{}, r
@@ -108,7 +109,7 @@ func (h *httpConn) freeHead() {
 // forward sends a request that is allowed and relays the response. A connection
 // that stood idle may be dead without a sign: then, and only where nothing came
 // back and a repetition does no harm, the request gets a fresh one.
-func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *firewall.Record) (more bool) {
+func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *account.Record) (more bool) {
 	req.rewrite(h.in)
 	reuse := h.up != nil && h.up.name == req.host && h.up.policy == f.policy && req.repeatable()
 	for ; ; reuse = false {
@@ -153,7 +154,7 @@ func (h *httpConn) underWay(f *flow, req *request, reused bool) (more bool, cut,
 }
 
 // finish is the service's for a request, which has one record.
-func (h *httpConn) finish(rec *firewall.Record, r *refusal) {
+func (h *httpConn) finish(rec *account.Record, r *refusal) {
 	h.recorded = true
 	if over := h.over.Load(); over != nil {
 		r = over
@@ -162,7 +163,7 @@ func (h *httpConn) finish(rec *firewall.Record, r *refusal) {
 }
 
 // crashed ends a connection the handling of which has panicked.
-func (h *httpConn) crashed(rec *firewall.Record, err error) (more bool) {
+func (h *httpConn) crashed(rec *account.Record, err error) (more bool) {
 	reset(h.client)
 	if h.recorded {
 		h.panicked(err)
@@ -260,7 +261,7 @@ func (h *httpConn) interim(resp *http.Response) error {
 
 // refuse records a refusal, tells the client and ends the connection: after a
 // request that was not carried out, where the next one begins is not certain.
-func (h *httpConn) refuse(req *request, rec *firewall.Record, r *refusal) (more bool) {
+func (h *httpConn) refuse(req *request, rec *account.Record, r *refusal) (more bool) {
 	req.drop()
 	h.finish(rec, r)
 	h.answer(req, r)

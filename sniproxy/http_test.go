@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // An httpOrigin is a real web server on the far side that notes what reached it.
@@ -107,7 +108,7 @@ func TestForwardRealClient(t *testing.T) {
 		t.Errorf("got %d %q", resp.StatusCode, got)
 	}
 	r := c.last(1)
-	if !(r.Kind == firewall.KindHTTP && r.Host == "site.example" && r.Port == 80 && r.Verdict == firewall.Allow &&
+	if !(r.Kind == account.KindHTTP && r.Host == "site.example" && r.Port == 80 && r.Verdict == firewall.Allow &&
 		r.Reason == firewall.ReasonListed && r.Rule == ".site.example" && r.BytesUp > 40 && r.BytesDown > 40 &&
 		r.Upstream == netip.MustParseAddrPort("127.0.0.1:80")) {
 		t.Errorf("record %+v", r)

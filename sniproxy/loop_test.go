@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // Many tunnels that end in every way leave no goroutine, no descriptor but those
@@ -156,7 +157,7 @@ func TestBlockedRecord(t *testing.T) {
 	resume := make(chan struct{})
 	var c *cell
 	c, k := newTunnelCell(t, func(s *Server) {
-		s.Record = func(r firewall.Record) {
+		s.Record = func(r account.Record) {
 			if blocked.Load() {
 				<-resume
 			}

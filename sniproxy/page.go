@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // A Page is a host that the gate itself serves, on port 80 and under every
@@ -23,7 +24,7 @@ func (p Page) serves(host firewall.Name) bool { return !p.Name.IsZero() && host 
 
 // servePage answers a request for the page and closes: what else the client
 // sent, such as a body, is of no interest.
-func (h *httpConn) servePage(req *request, rec *firewall.Record) (more bool) {
+func (h *httpConn) servePage(req *request, rec *account.Record) (more bool) {
 	rec.Verdict, rec.Reason = firewall.Allow, firewall.ReasonPolicyPage
 	if req.method != http.MethodGet && req.method != http.MethodHead {
 		return h.refuse(req, rec, &refusal{reason: firewall.ReasonBadRequest, detail: "the page can only be read", status: http.StatusMethodNotAllowed})

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // maxConnAllocs bounds what the gate allocates for one tunnel from accept to
@@ -22,7 +22,7 @@ func TestConnectionAllocs(t *testing.T) {
 	over := make(chan struct{}, 1)
 	c, hello := benchCell(t, hangUp)
 	c.end()
-	through := newCell(t, "strict", func(s *Server) { s.Record = func(firewall.Record) { over <- struct{}{} } })
+	through := newCell(t, "strict", func(s *Server) { s.Record = func(account.Record) { over <- struct{}{} } })
 	through.mu.Lock()
 	through.origins = c.origins
 	through.mu.Unlock()

@@ -302,7 +302,7 @@ func (t *tunnel) dialled(fd int, addr netip.AddrPort, r *refusal) {
 		r = t.over
 	case t.v.ctx.Err() != nil:
 		r = dialFault(t.v.ctx.Err())
-	case !t.meter.Took(true, len(t.in.b)):
+	case !t.meter.Count(true, len(t.in.b)):
 		r = spent(t.meter)
 	}
 	if r != nil {

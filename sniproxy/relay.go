@@ -184,7 +184,7 @@ func (s *socket) stopped(err error) error {
 func (t *tunnel) take(src *socket, n int) (ok bool) {
 	src.taken += int64(n)
 	t.loop.moved += n
-	return t.meter.Took(src == &t.client, n)
+	return t.meter.Count(src == &t.client, n)
 }
 
 // drainTo passes on what waits, as far as dst takes it.

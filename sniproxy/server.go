@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // The ports that the two services stand for, whatever port their listener has:
@@ -73,7 +74,7 @@ type Server struct {
 	Current func() *firewall.Policy
 	// Meter counts what the run uses of the policy's budget; if nil, one of its own.
 	// Servers of one run share one, those of different runs never do.
-	Meter *firewall.Meter
+	Meter *account.Meter
 	// Page is the host that the gate itself serves, if any.
 	Page Page
 	// Prefix is the cell's subnet: clients outside it are refused, and the zero
@@ -90,11 +91,11 @@ type Server struct {
 	Proxy func(name string) (Proxy, bool)
 	// Record gets one decision for each TLS connection and HTTP request, without
 	// the fields Run, Cell and Policy, and without Digest where no policy was asked; connections that are not let in, for
-	// their number or for where they come from, are tallied (firewall.Tally). It is called from many goroutines.
+	// their number or for where they come from, are tallied (account.Tally). It is called from many goroutines.
 	// The record of a refusal comes before the client learns of it; that of a
 	// tunnel or request comes when it ends, and all come before Serve returns.
 	// Required.
-	Record func(firewall.Record)
+	Record func(account.Record)
 	// Flush, if not nil, is called after Record, once for several calls of it where
 	// many connections end at the same time; records are delivered when it returns.
 	Flush func()
@@ -133,16 +134,16 @@ type Server struct {
 func (s *Server) ServeHTTP1(ctx context.Context, ln net.Listener) error {
 	if _, err := prepare(ln); err != nil {
 		ln.Close()
-		return fmt.Errorf("serving %s connections: %w", firewall.KindHTTP, err)
+		return fmt.Errorf("serving %s connections: %w", account.KindHTTP, err)
 	}
-	return s.serve(ctx, ln, &service{Server: s, kind: firewall.KindHTTP, port: portHTTP})
+	return s.serve(ctx, ln, &service{Server: s, kind: account.KindHTTP, port: portHTTP})
 }
 
 // A service is one of the two at work: its kind of connection and those that
 // are open.
 type service struct {
 	*Server
-	kind firewall.Kind
+	kind account.Kind
 	port uint16
 
 	// Of the one for TLS; tunnels, patrol, due and pipes are its loop's.
@@ -167,7 +168,7 @@ type service struct {
 	ended    bool
 	// turned are the tallies of connections that were not let in, by the detail of
 	// their refusal; the gate's own words, of which there are few.
-	turned map[string]*firewall.Tally
+	turned map[string]*account.Tally
 }
 
 func (s *Server) serve(parent context.Context, ln net.Listener, v *service) error {
@@ -236,7 +237,7 @@ func (v *service) accept(ctx context.Context, ln net.Listener, wg *sync.WaitGrou
 // the limit, and closes any other.
 func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitGroup) {
 	defer contain(turnedAway{v, client})
-	rec := firewall.Record{Time: time.Now(), Kind: v.kind, Port: v.port, Verdict: firewall.Deny}
+	rec := account.Record{Time: time.Now(), Kind: v.kind, Port: v.port, Verdict: firewall.Deny}
 	rec.Client = addrPort(client.RemoteAddr())
 	if !v.Prefix.Contains(rec.Client.Addr()) {
 		v.turnAway(&refusal{reason: firewall.ReasonForeignClient, detail: "the client is outside the cell"}, rec.Client)
@@ -314,13 +315,13 @@ func reset(c *net.TCPConn) {
 }
 
 // finish completes a record and delivers it; r is nil where nothing was refused.
-func (v *service) finish(rec *firewall.Record, r *refusal) {
+func (v *service) finish(rec *account.Record, r *refusal) {
 	v.note(rec, r)
 	v.flush()
 }
 
 // note is finish for callers that flush themselves.
-func (v *service) note(rec *firewall.Record, r *refusal) {
+func (v *service) note(rec *account.Record, r *refusal) {
 	if r != nil {
 		if rec.Verdict == firewall.Allow && rec.BytesUp|rec.BytesDown != 0 {
 			rec.Allowed = rec.Reason
@@ -342,7 +343,7 @@ func (v *service) flush() {
 
 // judged notes in a record what the policy said: by the time of its end another one
 // may be in force.
-func judged(rec *firewall.Record, p *firewall.Policy, d firewall.Decision) {
+func judged(rec *account.Record, p *firewall.Policy, d firewall.Decision) {
 	rec.Verdict, rec.Reason, rec.Rule, rec.Line, rec.Detail = d.Verdict, d.Reason, d.Rule, d.Line, d.Detail
 	rec.Digest = p.Digest()
 }

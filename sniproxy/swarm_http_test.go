@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // A slowResolver answers when it may.
@@ -59,7 +60,7 @@ func TestForwardSwarm(t *testing.T) {
 	}
 
 	// While the resolver takes its time, each head that was accepted is held.
-	var refused []firewall.Record
+	var refused []account.Record
 	eventually(t, "every request to wait or to be refused", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()

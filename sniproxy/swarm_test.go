@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // descriptors counts those that this process has open.
@@ -69,7 +70,7 @@ func TestTunnelSwarm(t *testing.T) {
 		})
 	}
 	swarm.Wait()
-	var records []firewall.Record
+	var records []account.Record
 	eventually(t, "every client to be held or turned away", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // An unmodified TLS client reaches an allowed host, and the record says so.
@@ -39,8 +40,8 @@ func TestTunnelRealClient(t *testing.T) {
 		}
 		conn.Close()
 		r := c.last(i + 1)
-		want := firewall.Record{
-			Time: r.Time, Kind: firewall.KindTLS, Host: strings.ToLower(name), Port: 443,
+		want := account.Record{
+			Time: r.Time, Kind: account.KindTLS, Host: strings.ToLower(name), Port: 443,
 			Verdict: firewall.Allow, Reason: firewall.ReasonListed, Rule: ".site.example", Line: 5, Digest: c.server.Policy.Digest(),
 			Client: r.Client, Upstream: netip.MustParseAddrPort("127.0.0.1:443"),
 			BytesUp: r.BytesUp, BytesDown: r.BytesDown, DurationMS: r.DurationMS,

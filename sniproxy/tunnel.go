@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // A stage is how far a tunnel has come.
@@ -29,7 +30,7 @@ type tunnel struct {
 	v    *service
 	loop *loop
 	flow
-	rec        firewall.Record
+	rec        account.Record
 	client, up socket
 
 	stage     stage
@@ -55,7 +56,7 @@ type tunnel struct {
 
 // admitTLS starts the tunnel of a connection that is the cell's own and within the
 // limit, and closes any other.
-func (v *service) admitTLS(fd int, rec firewall.Record) {
+func (v *service) admitTLS(fd int, rec account.Record) {
 	v.admitted.Add(1)
 	if !v.Prefix.Contains(rec.Client.Addr()) {
 		resetNow(fd)

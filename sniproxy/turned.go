@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // turnAway records that a connection was not let in. A client can try that at any
@@ -13,18 +13,18 @@ func (v *service) turnAway(r *refusal, client netip.AddrPort) {
 	v.mu.Lock()
 	t := v.turned[r.detail]
 	if t == nil {
-		t = firewall.NewTally(firewall.Record{Kind: v.kind, Port: v.port, Reason: r.reason}, func(n int64) string {
+		t = account.NewTally(account.Record{Kind: v.kind, Port: v.port, Reason: r.reason}, func(n int64) string {
 			if n == 1 {
 				return r.detail
 			}
 			return fmt.Sprintf("%s: %d connections", r.detail, n)
-		}, func(rec firewall.Record) {
+		}, func(rec account.Record) {
 			defer contain(&delivery{v: v}) // it may be on a goroutine of the tally's
 			v.Record(rec)
 			v.flush()
 		})
 		if v.turned == nil {
-			v.turned = make(map[string]*firewall.Tally)
+			v.turned = make(map[string]*account.Tally)
 		}
 		v.turned[r.detail] = t
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // The caps on what an upstream may put before a response.
@@ -31,7 +32,7 @@ type upstream struct {
 	policy *firewall.Policy // under which it was dialled
 	addr   netip.AddrPort
 	conn   *net.TCPConn
-	meter  *firewall.ConnMeter
+	meter  *account.ConnMeter
 	br     *bufio.Reader
 
 	server   *Server // has an account of heads
@@ -70,7 +71,7 @@ func (u *upstream) Read(p []byte) (int, error) {
 	}
 	n, err := u.conn.Read(p)
 	u.received += int64(n)
-	if !u.meter.Took(false, n) {
+	if !u.meter.Count(false, n) {
 		reset(u.conn)
 		return 0, errBudget
 	}
@@ -109,7 +110,7 @@ func (u *upstream) Write(p []byte) (int, error) {
 
 // writePatiently is Write that asks whether to go on when a deadline has passed.
 func (u *upstream) writePatiently(p []byte, more func() bool) (n int, err error) {
-	if !u.meter.Took(true, len(p)) {
+	if !u.meter.Count(true, len(p)) {
 		reset(u.conn)
 		return 0, errBudget
 	}

@@ -24,7 +24,7 @@ import (
 	runner "sallyport/executor/run"
 	"sallyport/executor/statedir"
 	"sallyport/executor/store"
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 	"sallyport/internal/version"
 )
@@ -168,7 +168,7 @@ func configure(
 			Log:        log,
 		},
 		Engine: engine.Ping,
-		Boot: func(ctx context.Context) (map[string]firewall.Receipt, error) {
+		Boot: func(ctx context.Context) (map[string]account.Receipt, error) {
 			return sweep(ctx, engine, gate, log)
 		},
 		Log:     log,
@@ -266,7 +266,7 @@ func (s settings) limits() plan.Limits {
 // sweep removes from engine and gate what an executor that died has left. A gate
 // that cannot be asked is not in the way: no run starts without it. It returns the
 // final receipts of the runs whose leases end here.
-func sweep(ctx context.Context, engine *docker.Engine, gate *control.Client, log *slog.Logger) (map[string]firewall.Receipt, error) {
+func sweep(ctx context.Context, engine *docker.Engine, gate *control.Client, log *slog.Logger) (map[string]account.Receipt, error) {
 	swept, err := engine.Sweep(ctx)
 	if err != nil {
 		return nil, err
@@ -275,7 +275,7 @@ func sweep(ctx context.Context, engine *docker.Engine, gate *control.Client, log
 	if err != nil {
 		log.Warn("the gate's leases could not be looked at", "error", err)
 	}
-	receipts := map[string]firewall.Receipt{}
+	receipts := map[string]account.Receipt{}
 	for _, cell := range leases {
 		final, err := gate.Release(ctx, cell.ID)
 		if err != nil {

@@ -31,6 +31,7 @@ import (
 	"sallyport/executor/statedir"
 	"sallyport/executor/store"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -243,11 +244,11 @@ type playedGate struct {
 	cells map[string]control.Lease
 }
 
-var decisions = []firewall.Record{
-	{Kind: firewall.KindDNS, Host: "api.github.com", Verdict: firewall.Allow, Reason: firewall.ReasonListed},
-	{Kind: firewall.KindTLS, Host: "api.github.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 1200, BytesDown: 34567},
-	{Kind: firewall.KindDNS, Host: "example.org", Verdict: firewall.Deny, Reason: firewall.ReasonNotListed},
-	{Kind: firewall.KindTLS, Host: `evil\x1b[2J`, Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonBadName, Detail: "\x1b]0;title\a"},
+var decisions = []account.Record{
+	{Kind: account.KindDNS, Host: "api.github.com", Verdict: firewall.Allow, Reason: firewall.ReasonListed},
+	{Kind: account.KindTLS, Host: "api.github.com", Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 1200, BytesDown: 34567},
+	{Kind: account.KindDNS, Host: "example.org", Verdict: firewall.Deny, Reason: firewall.ReasonNotListed},
+	{Kind: account.KindTLS, Host: `evil\x1b[2J`, Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonBadName, Detail: "\x1b]0;title\a"},
 }
 
 func (g *playedGate) Lease(_ context.Context, id string, l control.Lease) (control.Cell, error) {
@@ -264,15 +265,15 @@ func (g *playedGate) Release(_ context.Context, id string) (control.Cell, error)
 }
 
 func (g *playedGate) cell(id string, l control.Lease) control.Cell {
-	ledger := firewall.NewLedger(l.Policy, "sha256:0123")
+	ledger := account.NewLedger(l.Policy, "sha256:0123")
 	for _, r := range decisions {
 		ledger.Add(r)
 	}
 	return control.Cell{ID: id, Lease: l, Digest: "sha256:0123", Receipt: ledger.Receipt()}
 }
 
-func (g *playedGate) Decisions(ctx context.Context, _ string, _ bool) iter.Seq2[firewall.Record, error] {
-	return func(yield func(firewall.Record, error) bool) {
+func (g *playedGate) Decisions(ctx context.Context, _ string, _ bool) iter.Seq2[account.Record, error] {
+	return func(yield func(account.Record, error) bool) {
 		for _, r := range decisions {
 			if !yield(r, nil) {
 				return

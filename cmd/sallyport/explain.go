@@ -93,8 +93,10 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 	dialled := true
 	if d.Allowed() {
 		a.explainRoute(way, d)
-		if bind := policy.BudgetsOf(name, d); len(bind) > 0 {
-			a.print("  budgets  %s\n", strings.Join(bind, ", "))
+		limits := policy.Budget()
+		_, wildcard := d.Below(name)
+		if binding := limits.Binding(wildcard); len(binding) > 0 {
+			a.print("  budgets  %s\n", strings.Join(binding, ", "))
 		}
 		dialled = a.explainAddrs(name.String(), d.JudgeAddr, addrs)
 	} else {

@@ -14,6 +14,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/client"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // grownBytes is the least number of bytes that counts as grown traffic.
@@ -141,10 +142,10 @@ func (t *traffic) String() string {
 }
 
 // targets gathers a receipt. Look-ups of a host that was connected to are left out.
-func targets(r firewall.Receipt) map[target]*traffic {
+func targets(r account.Receipt) map[target]*traffic {
 	all := make(map[target]*traffic)
 	for _, h := range r.Hosts {
-		if h.Kind == firewall.KindDNS && h.Verdict == firewall.Allow && connected(r, h.Host) {
+		if h.Kind == account.KindDNS && h.Verdict == firewall.Allow && connected(r, h.Host) {
 			continue
 		}
 		at := target{h.Host, h.Port}
@@ -160,7 +161,7 @@ func targets(r firewall.Receipt) map[target]*traffic {
 
 // printReceiptDiff prints one line for each difference, and reports whether there
 // was any.
-func printReceiptDiff(w io.Writer, was, is firewall.Receipt, factor float64) (differ bool) {
+func printReceiptDiff(w io.Writer, was, is account.Receipt, factor float64) (differ bool) {
 	say := func(word, format string, args ...any) {
 		differ = true
 		fmt.Fprintf(w, "%-8s %s\n", word, safe(fmt.Sprintf(format, args...)))
@@ -197,9 +198,9 @@ func printReceiptDiff(w io.Writer, was, is firewall.Receipt, factor float64) (di
 }
 
 // diffSums is for what had no row of its own.
-func diffSums(say func(word, format string, args ...any), was, is []firewall.VerdictSum, factor float64) {
+func diffSums(say func(word, format string, args ...any), was, is []account.VerdictSum, factor float64) {
 	for _, now := range is {
-		i := slices.IndexFunc(was, func(s firewall.VerdictSum) bool { return s.Verdict == now.Verdict })
+		i := slices.IndexFunc(was, func(s account.VerdictSum) bool { return s.Verdict == now.Verdict })
 		switch {
 		case i < 0:
 			say("new", "%s", sumText(now))

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/firewall/patch"
 )
 
@@ -15,7 +16,7 @@ const maxRemedies = 20
 
 // printRemedy prints what to put into the allowlist where the operator wants what
 // was refused, with what speaks against it.
-func printRemedy(w io.Writer, r firewall.Receipt) error {
+func printRemedy(w io.Writer, r account.Receipt) error {
 	var lines, notes []string
 	for _, wanted := range wants(r) {
 		if _, never := patch.Never(wanted.Name); never {

@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // TestRemedy parses what a result says to paste, which leaves out hosts that have an
 // entry: a second one would lack its proxy and its ranges.
 func TestRemedy(t *testing.T) {
-	r := firewall.Receipt{Policy: "strict", Hosts: []firewall.ReceiptHost{
+	r := account.Receipt{Policy: "strict", Hosts: []account.ReceiptHost{
 		{Host: "new.example", Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed},
 		{Host: "git.corp.example", Port: 80, Verdict: firewall.Deny, Reason: firewall.ReasonPortNotAllowed},
 	}}

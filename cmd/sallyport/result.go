@@ -10,6 +10,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // printResult prints what came of a run: one line on it, its artifacts and its
@@ -85,7 +86,7 @@ func cell(s string) string { return oneLine(strings.ReplaceAll(s, "\t", " "), 12
 
 // printReceipt prints what the run reached and was refused. A name that was
 // looked up and then connected to has the row of its connections only.
-func printReceipt(w io.Writer, r firewall.Receipt) error {
+func printReceipt(w io.Writer, r account.Receipt) error {
 	fmt.Fprintf(w, "\nReceipt of policy %s, %s\n", safe(r.Policy), safe(r.Digest))
 	for _, c := range r.Changes {
 		what := "changed to " + safe(c.Digest)
@@ -94,8 +95,8 @@ func printReceipt(w io.Writer, r firewall.Receipt) error {
 		}
 		fmt.Fprintf(w, "%s: the policy is %s (generation %d)\n", c.Time.UTC().Format("15:04:05"), what, c.Generation)
 	}
-	rows := slices.DeleteFunc(slices.Clone(r.Hosts), func(h firewall.ReceiptHost) bool {
-		return h.Kind == firewall.KindDNS && h.Verdict == firewall.Allow && connected(r, h.Host)
+	rows := slices.DeleteFunc(slices.Clone(r.Hosts), func(h account.ReceiptHost) bool {
+		return h.Kind == account.KindDNS && h.Verdict == firewall.Allow && connected(r, h.Host)
 	})
 	if len(rows) == 0 {
 		fmt.Fprintln(w, "The run asked for nothing outside.")
@@ -105,7 +106,7 @@ func printReceipt(w io.Writer, r firewall.Receipt) error {
 	fmt.Fprintln(t, "HOST\tPORT\tVERDICT\tREASON\tCOUNT\tUP\tDOWN")
 	for _, h := range rows {
 		port := fmt.Sprint(h.Port)
-		if h.Kind == firewall.KindDNS {
+		if h.Kind == account.KindDNS {
 			port = "dns"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", cell(h.Host), port, h.Verdict, h.Reason, h.Count, bytesText(h.BytesUp), bytesText(h.BytesDown))
@@ -121,14 +122,14 @@ func printReceipt(w io.Writer, r firewall.Receipt) error {
 
 // overflow are the sums of the decisions without a row. A receipt of before they
 // were summed has their count only.
-func overflow(r firewall.Receipt) []firewall.VerdictSum {
+func overflow(r account.Receipt) []account.VerdictSum {
 	if len(r.OverflowSums) == 0 && r.Overflow > 0 {
-		return []firewall.VerdictSum{{Count: r.Overflow}}
+		return []account.VerdictSum{{Count: r.Overflow}}
 	}
 	return r.OverflowSums
 }
 
-func sumText(s firewall.VerdictSum) string {
+func sumText(s account.VerdictSum) string {
 	text := fmt.Sprintf("%d decisions about further hosts", s.Count)
 	if s.Verdict != "" {
 		text += fmt.Sprintf(" (%s), %s up, %s down", s.Verdict, bytesText(s.BytesUp), bytesText(s.BytesDown))
@@ -137,8 +138,8 @@ func sumText(s firewall.VerdictSum) string {
 }
 
 // connected reports whether the receipt has a connection to host.
-func connected(r firewall.Receipt, host string) bool {
-	return slices.ContainsFunc(r.Hosts, func(h firewall.ReceiptHost) bool {
-		return h.Host == host && h.Kind != firewall.KindDNS
+func connected(r account.Receipt, host string) bool {
+	return slices.ContainsFunc(r.Hosts, func(h account.ReceiptHost) bool {
+		return h.Host == host && h.Kind != account.KindDNS
 	})
 }

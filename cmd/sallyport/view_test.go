@@ -9,6 +9,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // agentRun are the events of a run of an agent, some of them hostile.
@@ -18,13 +19,13 @@ func agentRun() []api.Event {
 		InputTokens: 2000, CacheReadInputTokens: 10_100, OutputTokens: 834, ExecutionID: "01test",
 		Github:    &api.GithubReceipt{Profile: "read", Owner: "acme", Repositories: []string{"app", "lib"}, Downscoped: true, Refreshed: 2, Revoked: true, Checkout: "done"},
 		Artifacts: []api.Artifact{{Name: "a\tb\x1b.md", Size: 2048, SHA256: "abcd"}, {Name: "big", Skipped: "larger than the bound"}},
-		Receipt: firewall.Receipt{Policy: "strict", Digest: "sha256:0123", Overflow: 7, OverflowSums: []firewall.VerdictSum{
+		Receipt: account.Receipt{Policy: "strict", Digest: "sha256:0123", Overflow: 7, OverflowSums: []account.VerdictSum{
 			{Verdict: firewall.Allow, Count: 2, BytesUp: 3 << 20, BytesDown: 4096}, {Verdict: firewall.Deny, Count: 5},
-		}, Hosts: []firewall.ReceiptHost{
-			{Host: "api.anthropic.com", Kind: firewall.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 2},
-			{Host: "api.anthropic.com", Port: 443, Kind: firewall.KindTLS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 3, BytesUp: 24_100, BytesDown: 18_700},
-			{Host: "looked-up.github.com", Kind: firewall.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 1},
-			{Host: "example.org", Kind: firewall.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed, Count: 1},
+		}, Hosts: []account.ReceiptHost{
+			{Host: "api.anthropic.com", Kind: account.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 2},
+			{Host: "api.anthropic.com", Port: 443, Kind: account.KindTLS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 3, BytesUp: 24_100, BytesDown: 18_700},
+			{Host: "looked-up.github.com", Kind: account.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 1},
+			{Host: "example.org", Kind: account.KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed, Count: 1},
 		}},
 	}
 	events := []api.Event{
@@ -35,8 +36,8 @@ func agentRun() []api.Event {
 		{Type: api.EventText, Text: "I run the tests."},
 		{Type: api.EventUsage, Usage: &api.Usage{InputTokens: 1}},
 		{Type: api.EventToolStart, Tool: &api.Tool{ID: "1", Name: "bash", Args: json.RawMessage(`{"command": "go test ./...\n"}`)}},
-		{Type: api.EventEgress, Decision: &firewall.Record{Kind: firewall.KindTLS, Host: "github.com", Verdict: firewall.Allow}},
-		{Type: api.EventEgress, Decision: &firewall.Record{Kind: firewall.KindTLS, Host: "proxy.golang.org", Verdict: firewall.Deny, Reason: firewall.ReasonAddress, Detail: "10.0.0.1 is private\nuse"}},
+		{Type: api.EventEgress, Decision: &account.Record{Kind: account.KindTLS, Host: "github.com", Verdict: firewall.Allow}},
+		{Type: api.EventEgress, Decision: &account.Record{Kind: account.KindTLS, Host: "proxy.golang.org", Verdict: firewall.Deny, Reason: firewall.ReasonAddress, Detail: "10.0.0.1 is private\nuse"}},
 		{Type: api.EventToolEnd, Tool: &api.Tool{ID: "1", Name: "bash", Result: "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n"}},
 		{Type: api.EventToolStart, Tool: &api.Tool{ID: "2", Name: "write", Args: json.RawMessage(`{"path": "a", "content": "b"}`)}},
 		{Type: api.EventToolEnd, Tool: &api.Tool{ID: "2", Name: "write", Result: "no such\x07 directory", IsError: true}},

@@ -12,6 +12,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/firewall/patch"
 )
 
@@ -80,7 +81,7 @@ func (w want) warnings() (against []string) {
 
 // wants are the refused hosts of a receipt that an entry could allow, and those of
 // the floor. A refusal for another reason is nothing that an entry changes.
-func wants(r firewall.Receipt) []want {
+func wants(r account.Receipt) []want {
 	var all []want
 	for _, h := range r.Hosts {
 		if h.Verdict == firewall.Allow {
@@ -103,7 +104,7 @@ func wants(r firewall.Receipt) []want {
 }
 
 // beyond says of what else was refused why no host is added for it.
-func beyond(r firewall.Receipt) []string {
+func beyond(r account.Receipt) []string {
 	var notes []string
 	for _, h := range r.Hosts {
 		switch h.Reason {

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // EventType names what an event says.
@@ -40,13 +40,13 @@ type Event struct {
 	SessionID string `json:"sessionId,omitempty"`
 	// MessageID is the same for all that one assistant message says: its texts,
 	// thinking, tool starts and usage. It is unique within a run.
-	MessageID string           `json:"messageId,omitempty"`
-	Model     string           `json:"model,omitempty"`
-	Text      string           `json:"text,omitempty"`
-	Tool      *Tool            `json:"tool,omitempty"`
-	Usage     *Usage           `json:"usage,omitempty"`
-	Decision  *firewall.Record `json:"decision,omitempty"`
-	Result    *Result          `json:"result,omitempty"`
+	MessageID string          `json:"messageId,omitempty"`
+	Model     string          `json:"model,omitempty"`
+	Text      string          `json:"text,omitempty"`
+	Tool      *Tool           `json:"tool,omitempty"`
+	Usage     *Usage          `json:"usage,omitempty"`
+	Decision  *account.Record `json:"decision,omitempty"`
+	Result    *Result         `json:"result,omitempty"`
 }
 
 // A Tool is one use of a tool by the agent.

@@ -1,6 +1,8 @@
 package api
 
-import "sallyport/firewall"
+import (
+	"sallyport/firewall/account"
+)
 
 // Result is the outcome of an execution: the original's fields, then ours.
 type Result struct {
@@ -25,12 +27,12 @@ type Result struct {
 
 	// ExitCode is that of the agent's process: its status, or 128 and the number of the
 	// signal that ended it; nil where it did not start or nobody saw its end.
-	ExitCode    *int             `json:"exitCode,omitempty"`
-	ExecutionID string           `json:"executionId"`
-	Receipt     firewall.Receipt `json:"receipt"`
-	Artifacts   []Artifact       `json:"artifacts"`
-	Timings     Timings          `json:"timings"`
-	Isolation   Isolation        `json:"isolation"`
+	ExitCode    *int            `json:"exitCode,omitempty"`
+	ExecutionID string          `json:"executionId"`
+	Receipt     account.Receipt `json:"receipt"`
+	Artifacts   []Artifact      `json:"artifacts"`
+	Timings     Timings         `json:"timings"`
+	Isolation   Isolation       `json:"isolation"`
 	// Github says what the run could do on GitHub; nil where it asked for nothing.
 	Github *GithubReceipt `json:"github,omitempty"`
 	// OutputTruncated says that Output was cut at the cap.

@@ -9,6 +9,7 @@ import (
 	"sallyport/entrypoint/probe"
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // An observation is all that was seen in one check.
@@ -17,7 +18,7 @@ type observation struct {
 	fromHere, fromBeside, fromHost map[string]probe.Result
 	self                           *probe.Self
 	hostHits, cellHits             []probe.CanaryHit
-	hereReceipt, thereReceipt      firewall.Receipt
+	hereReceipt, thereReceipt      account.Receipt
 	herePrefix                     netip.Prefix
 	host                           probe.Tables
 }
@@ -154,7 +155,7 @@ func (o *observation) strangers(name string, hits []probe.CanaryHit) api.Boundar
 func (o *observation) receipts() []api.BoundaryFinding {
 	own := api.BoundaryFinding{Name: "gate records what it refused", Passed: true}
 	for _, name := range o.plan.names {
-		if !slices.ContainsFunc(o.hereReceipt.Hosts, func(h firewall.ReceiptHost) bool {
+		if !slices.ContainsFunc(o.hereReceipt.Hosts, func(h account.ReceiptHost) bool {
 			return h.Host == name && h.Verdict == firewall.Deny
 		}) {
 			own.Passed, own.Detail = false, fmt.Sprintf("no refusal of %s is on record", name)

@@ -19,6 +19,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // scene is a rig as it is once everything listens, without anything behind it.
@@ -63,7 +64,7 @@ func closed() *observation {
 		}
 	}
 	for _, name := range p.names {
-		o.hereReceipt.Hosts = append(o.hereReceipt.Hosts, firewall.ReceiptHost{Host: name, Verdict: firewall.Deny})
+		o.hereReceipt.Hosts = append(o.hereReceipt.Hosts, account.ReceiptHost{Host: name, Verdict: firewall.Deny})
 	}
 	return o
 }
@@ -133,13 +134,13 @@ func TestJudge(t *testing.T) {
 		"a mount is allowed":         {func(t *testing.T, o *observation) { reach(o, find(t, o, "kernel: mount")) }, "kernel: mount"},
 		"a refusal is not on record": {func(_ *testing.T, o *observation) { o.hereReceipt.Hosts = o.hereReceipt.Hosts[1:] }, "gate records what it refused"},
 		"something was allowed": {func(_ *testing.T, o *observation) {
-			o.hereReceipt.Hosts = append(o.hereReceipt.Hosts, firewall.ReceiptHost{Host: "x.example", Verdict: firewall.Allow})
+			o.hereReceipt.Hosts = append(o.hereReceipt.Hosts, account.ReceiptHost{Host: "x.example", Verdict: firewall.Allow})
 		}, "gate records what it refused"},
 		"the other cell's gate heard it": {func(_ *testing.T, o *observation) {
-			o.thereReceipt.Hosts = []firewall.ReceiptHost{{Host: o.plan.foreign[0], Verdict: firewall.Deny}}
+			o.thereReceipt.Hosts = []account.ReceiptHost{{Host: o.plan.foreign[0], Verdict: firewall.Deny}}
 		}, "gate heard nothing in another cell"},
 		"the other cell's gate refused a stranger": {func(_ *testing.T, o *observation) {
-			o.thereReceipt.Hosts = []firewall.ReceiptHost{{Verdict: firewall.Deny, Reason: firewall.ReasonForeignClient}}
+			o.thereReceipt.Hosts = []account.ReceiptHost{{Verdict: firewall.Deny, Reason: firewall.ReasonForeignClient}}
 		}, "gate heard nothing in another cell"},
 		"the prober tells nothing of itself": {func(_ *testing.T, o *observation) { o.self = nil }, "process: facts"},
 	} {

@@ -13,7 +13,7 @@ import (
 	"sallyport/entrypoint/probe"
 	"sallyport/entrypoint/wire"
 	"sallyport/executor/backend"
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -50,8 +50,8 @@ type side struct {
 	cell     backend.Cell
 	acquired bool
 	leased   bool
-	receipt  firewall.Receipt // once the lease has ended
-	dirty    bool             // not to be lent again
+	receipt  account.Receipt // once the lease has ended
+	dirty    bool            // not to be lent again
 
 	session *wire.Session
 	canary  *listener // there

@@ -18,7 +18,7 @@ import (
 	"sallyport/executor/run"
 	"sallyport/executor/statedir"
 	"sallyport/executor/tokens"
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -57,7 +57,7 @@ type Config struct {
 	// directory, and returns the final receipts of the runs that were under way, as
 	// far as the gate has them. It is called once nobody else can use that directory and
 	// before anything is started. If nil, nothing is done.
-	Boot func(ctx context.Context) (map[string]firewall.Receipt, error)
+	Boot func(ctx context.Context) (map[string]account.Receipt, error)
 	Log  *slog.Logger
 
 	MaxRuns int // at once

@@ -22,7 +22,7 @@ import (
 	"sallyport/executor/statedir"
 	"sallyport/executor/store"
 	"sallyport/executor/tokens"
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -133,7 +133,7 @@ func (c *Config) openStore(a aftermath) (*store.Store, error) {
 // executor is ended first, so that nobody uses its workspaces any more.
 //
 // It returns the final receipts of Boot.
-func (c *Config) prepare() (map[string]firewall.Receipt, error) {
+func (c *Config) prepare() (map[string]account.Receipt, error) {
 	private, err := statedir.FindPrivate(c.State, c.Secrets, c.Service.RootOf)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (c *Config) prepare() (map[string]firewall.Receipt, error) {
 // bootTimeout bounds Config.Boot.
 const bootTimeout = 5 * time.Minute
 
-func (c *Config) boot() (map[string]firewall.Receipt, error) {
+func (c *Config) boot() (map[string]account.Receipt, error) {
 	if c.Boot == nil {
 		return nil, nil
 	}

@@ -10,15 +10,15 @@ import (
 	"sallyport/executor/run"
 	"sallyport/executor/store"
 	"sallyport/executor/tokens"
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // An aftermath is what a start learns of runs whose executor died.
 type aftermath struct {
 	isolation api.Isolation
 	redactor  *redact.Redactor
-	receipts  map[string]firewall.Receipt // the gate's, by run
-	tokens    map[string][]tokens.Ending  // by run
+	receipts  map[string]account.Receipt // the gate's, by run
+	tokens    map[string][]tokens.Ending // by run
 	log       *slog.Logger
 }
 
@@ -61,7 +61,7 @@ func (a *aftermath) lost(left store.Remains) api.Result {
 
 // tell puts into a result what the events tell.
 func tell(res *api.Result, left store.Remains) {
-	ledger, digest := firewall.NewLedger(left.Meta.Policy, ""), ""
+	ledger, digest := account.NewLedger(left.Meta.Policy, ""), ""
 	var total api.Usage
 	var said words
 	for ev := range left.Events {

@@ -7,11 +7,12 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
 // maxEgressEvents is how many distinct decisions become events, shared out as
-// firewall.Places says; the receipt counts them all.
+// account.Quota says; the receipt counts them all.
 const maxEgressEvents = 1000
 
 // A follower reads a run's decisions from the gate. That the stream goes on is
@@ -20,11 +21,11 @@ type follower struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the stream is over
 
-	ledger *firewall.Ledger
+	ledger *account.Ledger
 
 	// Only the stream's goroutine uses these.
 	seen   map[decision]bool
-	places firewall.Places // in seen
+	places account.Quota // in seen
 
 	mu       sync.Mutex // guards what follows
 	settling bool       // the run is over, so the end of the stream means nothing
@@ -35,7 +36,7 @@ type follower struct {
 type decision struct {
 	host    string
 	port    uint16
-	kind    firewall.Kind
+	kind    account.Kind
 	verdict firewall.Verdict
 	reason  firewall.Reason
 }
@@ -45,9 +46,9 @@ func (x *execution) startFollower(leased control.Cell) *follower {
 	f := &follower{
 		cancel: cancel,
 		done:   make(chan struct{}),
-		ledger: firewall.NewLedger(leased.Policy, leased.Digest),
+		ledger: account.NewLedger(leased.Policy, leased.Digest),
 		seen:   map[decision]bool{},
-		places: firewall.Places{Most: maxEgressEvents},
+		places: account.Quota{Max: maxEgressEvents},
 	}
 	go func() {
 		defer close(f.done)
@@ -75,13 +76,13 @@ func (f *follower) run(ctx context.Context, x *execution) {
 }
 
 // take counts a record and reports whether it is the first of its kind.
-func (f *follower) take(rec firewall.Record) bool {
+func (f *follower) take(rec account.Record) bool {
 	if rec.Kind == control.KindDropped {
 		return false // a gap in the stream; the receipt has none
 	}
 	f.ledger.Add(rec)
 	d := decision{rec.Host, rec.Port, rec.Kind, rec.Verdict, rec.Reason}
-	if f.seen[d] || !f.places.Take(&rec) {
+	if f.seen[d] || !f.places.Use(&rec) {
 		return false
 	}
 	f.seen[d] = true
@@ -122,4 +123,4 @@ func (f *follower) lost() bool {
 
 // receipt is what was seen of the run's decisions, for a run whose gate can no
 // longer say.
-func (f *follower) receipt() firewall.Receipt { return f.ledger.Receipt() }
+func (f *follower) receipt() account.Receipt { return f.ledger.Receipt() }

@@ -14,7 +14,7 @@ import (
 	"sallyport/executor/plan"
 	"sallyport/executor/redact"
 	"sallyport/executor/store"
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
 
@@ -22,7 +22,7 @@ import (
 type Gate interface {
 	Lease(ctx context.Context, id string, l control.Lease) (control.Cell, error)
 	Release(ctx context.Context, id string) (control.Cell, error)
-	Decisions(ctx context.Context, run string, follow bool) iter.Seq2[firewall.Record, error]
+	Decisions(ctx context.Context, run string, follow bool) iter.Seq2[account.Record, error]
 }
 
 // A Runner runs plans. All fields are required unless they say otherwise.

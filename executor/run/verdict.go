@@ -6,14 +6,14 @@ import (
 
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // An outcome is all that is known of a run at its end.
 type outcome struct {
 	agent     agent.Outcome
 	exitCode  *int
-	receipt   firewall.Receipt
+	receipt   account.Receipt
 	artifacts []api.Artifact
 	github    *api.GithubReceipt
 	err       *api.Error
@@ -74,7 +74,7 @@ func (x *execution) result() api.Result {
 		Github:                   o.github,
 	}
 	if res.Receipt.Hosts == nil {
-		res.Receipt.Hosts = []firewall.ReceiptHost{}
+		res.Receipt.Hosts = []account.ReceiptHost{}
 	}
 	if res.Artifacts == nil {
 		res.Artifacts = []api.Artifact{}

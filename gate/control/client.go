@@ -16,7 +16,7 @@ import (
 	"strconv"
 	"time"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 const (
@@ -91,22 +91,22 @@ func (c *Client) Reload(ctx context.Context) (Health, error) {
 // or, without follow, after the records so far. An error is the last thing that
 // it yields, and means that records may be missing: the gate has gone away, or
 // ctx has ended.
-func (c *Client) Decisions(ctx context.Context, run string, follow bool) iter.Seq2[firewall.Record, error] {
-	return func(yield func(firewall.Record, error) bool) {
+func (c *Client) Decisions(ctx context.Context, run string, follow bool) iter.Seq2[account.Record, error] {
+	return func(yield func(account.Record, error) bool) {
 		query := url.Values{"follow": {strconv.FormatBool(follow)}}
 		if run != "" {
 			query.Set("run", run)
 		}
 		resp, done, err := c.do(ctx, http.MethodGet, "/v1/decisions?"+query.Encode(), nil)
 		if err != nil {
-			yield(firewall.Record{}, err)
+			yield(account.Record{}, err)
 			return
 		}
 		defer done()
 		lines := bufio.NewScanner(resp.Body)
 		lines.Buffer(nil, maxDecision)
 		for lines.Scan() {
-			var r firewall.Record
+			var r account.Record
 			if err = json.Unmarshal(lines.Bytes(), &r); err != nil {
 				break
 			}
@@ -116,7 +116,7 @@ func (c *Client) Decisions(ctx context.Context, run string, follow bool) iter.Se
 		}
 		// Only KindEnd is an end.
 		err = cmp.Or(err, lines.Err(), io.ErrUnexpectedEOF)
-		yield(firewall.Record{}, fmt.Errorf("control: the gate's stream of decisions broke: %w", err))
+		yield(account.Record{}, fmt.Errorf("control: the gate's stream of decisions broke: %w", err))
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // A Lease asks the gate to open its listeners in one cell for one run: the body
@@ -34,8 +34,8 @@ type Cell struct {
 	Lease
 	// Digest is that of the policy in effect now; it is empty for one that a
 	// reloaded allowlist no longer has.
-	Digest  string           `json:"digest"`
-	Receipt firewall.Receipt `json:"receipt"`
+	Digest  string          `json:"digest"`
+	Receipt account.Receipt `json:"receipt"`
 }
 
 // Health is the answer to GET /healthz.
@@ -89,10 +89,10 @@ type CellList struct {
 const (
 	// KindDropped stands for records that the reader was too slow to get; Detail
 	// says how many.
-	KindDropped firewall.Kind = "dropped"
+	KindDropped account.Kind = "dropped"
 	// KindEnd is the last line of a stream that is complete. A stream that ends
 	// without it has broken. Client.Decisions does not yield it.
-	KindEnd firewall.Kind = "end"
+	KindEnd account.Kind = "end"
 )
 
 // ProblemType is the media type of a Problem.

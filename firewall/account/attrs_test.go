@@ -1,4 +1,4 @@
-package firewall
+package account
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"sallyport/firewall"
 )
 
 // TestLogAttrs wants that a record has the same keys and values in the log as
@@ -17,7 +19,7 @@ import (
 func TestLogAttrs(t *testing.T) {
 	full := Record{
 		Time: time.Unix(1, 0), Run: "r", Cell: "c", Policy: "strict", Digest: "sha256:0", Kind: KindTLS,
-		Host: "github.com", Port: 443, Verdict: Deny, Reason: ReasonBudget, Allowed: ReasonListed, Rule: ".github.com", Line: 7, Detail: "d",
+		Host: "github.com", Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonBudget, Allowed: firewall.ReasonListed, Rule: ".github.com", Line: 7, Detail: "d",
 		Client: netip.MustParseAddrPort("172.30.0.3:50000"), Upstream: netip.MustParseAddrPort("140.82.121.4:443"),
 		BytesUp: 1, BytesDown: 2, DurationMS: 3,
 	}

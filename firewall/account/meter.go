@@ -1,4 +1,4 @@
-package firewall
+package account
 
 import (
 	"hash/maphash"
@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
+
+	"sallyport/firewall"
+	"sallyport/firewall/budget"
 )
 
 // maxMetered bounds the names, and the hosts, that one Meter remembers. It knows
@@ -32,7 +35,7 @@ type Meter struct {
 
 // limits are a budget with what holds its rates, nil where there is none.
 type limits struct {
-	Budget
+	budget.Budget
 	connections, queries *rate.Limiter
 }
 
@@ -46,7 +49,7 @@ type namesBelow struct {
 }
 
 // NewMeter returns the account of a run that has used nothing yet.
-func NewMeter(b Budget) *Meter {
+func NewMeter(b budget.Budget) *Meter {
 	m := &Meter{hosts: make(map[uint64]*hostBytes), below: make(map[string]*namesBelow)}
 	m.limits.Store(&limits{b, limiter(b.ConnectionsPerSecond), limiter(b.QueriesPerSecond)})
 	return m
@@ -55,7 +58,7 @@ func NewMeter(b Budget) *Meter {
 // SetBudget gives the run another budget, on which what it has used already
 // counts, also of what had no budget before. Connections that are open then are
 // held to it from their next byte on.
-func (m *Meter) SetBudget(b Budget) {
+func (m *Meter) SetBudget(b budget.Budget) {
 	next, last := &limits{Budget: b}, m.limits.Load()
 	if next.connections = last.connections; b.ConnectionsPerSecond != last.ConnectionsPerSecond {
 		next.connections = limiter(b.ConnectionsPerSecond)
@@ -85,11 +88,11 @@ func (m *Meter) Open() (over string) {
 	b := m.limits.Load()
 	if n := m.open.Add(1); b.Connections != 0 && n > b.Connections {
 		m.open.Add(-1)
-		return b.over(budgetConnections)
+		return b.Exceeded(budget.Connections)
 	}
 	if b.connections != nil && !b.connections.Allow() {
 		m.open.Add(-1)
-		return b.over(budgetConnectionRate)
+		return b.Exceeded(budget.ConnectionsPerSecond)
 	}
 	return ""
 }
@@ -99,7 +102,7 @@ func (m *Meter) Open() (over string) {
 func (m *Meter) Further() (over string) {
 	b := m.limits.Load()
 	if b.connections != nil && !b.connections.Allow() {
-		return b.over(budgetConnectionRate)
+		return b.Exceeded(budget.ConnectionsPerSecond)
 	}
 	return ""
 }
@@ -110,18 +113,18 @@ func (m *Meter) Close() { m.open.Add(-1) }
 // Reach counts n among the names that d, the decision that allows it, lets the
 // run reach, and opens the account of one connection to it. It comes before n is
 // looked up, since a look-up shows the name to the outside already.
-func (m *Meter) Reach(n Name, d Decision) (c *ConnMeter, over string) {
+func (m *Meter) Reach(n firewall.Name, d firewall.Decision) (c *ConnMeter, over string) {
 	b := &m.limits.Load().Budget
 	switch {
 	case b.Upload != 0 && m.up.Load() >= b.Upload:
-		return nil, b.over(budgetUpload)
+		return nil, b.Exceeded(budget.Upload)
 	case b.Download != 0 && m.down.Load() >= b.Download:
-		return nil, b.over(budgetDownload)
+		return nil, b.Exceeded(budget.Download)
 	}
-	hash := maphash.String(nameSeed, n.s)
+	hash := maphash.String(nameSeed, n.String())
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if over = m.addName(b, n.s, hash, d); over != "" {
+	if over = m.addName(b, n, hash, d); over != "" {
 		return nil, over
 	}
 	h, over := m.host(b, hash)
@@ -133,27 +136,28 @@ func (m *Meter) Reach(n Name, d Decision) (c *ConnMeter, over string) {
 
 // addName counts a name below the entry that decided, also where no budget is about
 // names: the next one may be. m.mu is held.
-func (m *Meter) addName(b *Budget, name string, hash uint64, d Decision) (over string) {
-	if !d.tree || name == d.under {
+func (m *Meter) addName(b *budget.Budget, n firewall.Name, hash uint64, d firewall.Decision) (over string) {
+	entry, below := d.Below(n)
+	if !below {
 		return "" // only the name's own labels could carry anything
 	}
-	set := m.below[d.under]
+	set := m.below[entry]
 	if set == nil {
 		set = &namesBelow{seen: make(map[uint64]struct{})}
-		m.below[d.under] = set
+		m.below[entry] = set
 	}
 	if _, known := set.seen[hash]; known {
 		return ""
 	}
-	own := int64(len(name))
-	if d.under != "" {
-		own -= int64(len(".") + len(d.under))
+	own := int64(len(n.String()))
+	if entry != "" {
+		own -= int64(len(".") + len(entry))
 	}
 	switch full := m.names >= maxMetered; {
 	case b.WildcardNames != 0 && int64(len(set.seen)) >= b.WildcardNames:
-		return b.over(budgetWildcardNames)
+		return b.Exceeded(budget.WildcardNames)
 	case b.WildcardBytes != 0 && set.bytes+own > b.WildcardBytes:
-		return b.over(budgetWildcardBytes)
+		return b.Exceeded(budget.WildcardBytes)
 	case full && b.WildcardNames|b.WildcardBytes == 0:
 		return "" // a budget on names would find the count full
 	case full:
@@ -168,7 +172,7 @@ func (m *Meter) addName(b *Budget, name string, hash uint64, d Decision) (over s
 // host finds the account of a host, which it has also where no budget is about
 // hosts; nil if there is no room for one, and no budget now that needs it. m.mu is
 // held.
-func (m *Meter) host(b *Budget, hash uint64) (h *hostBytes, over string) {
+func (m *Meter) host(b *budget.Budget, hash uint64) (h *hostBytes, over string) {
 	h = m.hosts[hash]
 	switch {
 	case h == nil && len(m.hosts) < maxMetered:
@@ -178,9 +182,9 @@ func (m *Meter) host(b *Budget, hash uint64) (h *hostBytes, over string) {
 		return nil, overHosts
 	case h == nil:
 	case b.HostUpload != 0 && h.up.Load() >= b.HostUpload:
-		return nil, b.over(budgetHostUpload)
+		return nil, b.Exceeded(budget.HostUpload)
 	case b.HostDownload != 0 && h.down.Load() >= b.HostDownload:
-		return nil, b.over(budgetHostDownload)
+		return nil, b.Exceeded(budget.HostDownload)
 	}
 	return h, ""
 }
@@ -192,20 +196,20 @@ const overHosts = "over budget: more hosts than the gate counts"
 type ConnMeter struct {
 	m    *Meter
 	host *hostBytes   // nil if there was no room for one
-	cut  atomic.Int32 // the budget that Took found spent first, plus one; or cutHost
+	cut  atomic.Int32 // the budget that Count found spent first, plus one; or cutHost
 }
 
 // cutHost says that a budget needs the account of a host that has none.
 const cutHost = -1
 
-// Took counts n bytes, up from the sandbox or down to it. It reports whether they
+// Count counts n bytes, up from the sandbox or down to it. It reports whether they
 // are within the budget; what is not must be cut.
-func (c *ConnMeter) Took(up bool, n int) (ok bool) {
-	b, all, most := &c.m.limits.Load().Budget, &c.m.down, budgetDownload
+func (c *ConnMeter) Count(up bool, n int) (ok bool) {
+	b, sum, kind := &c.m.limits.Load().Budget, &c.m.down, budget.Download
 	if up {
-		all, most = &c.m.up, budgetUpload
+		sum, kind = &c.m.up, budget.Upload
 	}
-	ok = c.add(b, all, n, most)
+	ok = c.add(b, sum, n, kind)
 	if c.host == nil {
 		if b.HostUpload|b.HostDownload != 0 {
 			c.cut.CompareAndSwap(0, cutHost)
@@ -213,20 +217,19 @@ func (c *ConnMeter) Took(up bool, n int) (ok bool) {
 		}
 		return ok
 	}
-	own, most := &c.host.down, budgetHostDownload
+	sum, kind = &c.host.down, budget.HostDownload
 	if up {
-		own, most = &c.host.up, budgetHostUpload
+		sum, kind = &c.host.up, budget.HostUpload
 	}
-	return c.add(b, own, n, most) && ok
+	return c.add(b, sum, n, kind) && ok
 }
 
-// add counts n bytes on one account.
-func (c *ConnMeter) add(b *Budget, account *atomic.Int64, n, key int) (ok bool) {
-	sum, most := account.Add(int64(n)), *budgetKeys[key].of(b)
-	if most == 0 || sum <= most {
+// add counts n bytes in one sum.
+func (c *ConnMeter) add(b *budget.Budget, sum *atomic.Int64, n int, k budget.Kind) (ok bool) {
+	if max := b.Get(k); sum.Add(int64(n)) <= max || max == 0 {
 		return true
 	}
-	c.cut.CompareAndSwap(0, int32(key)+1)
+	c.cut.CompareAndSwap(0, int32(k)+1)
 	return false
 }
 
@@ -239,5 +242,5 @@ func (c *ConnMeter) Over() (over string) {
 	case cutHost:
 		return overHosts
 	}
-	return c.m.limits.Load().over(int(key) - 1)
+	return c.m.limits.Load().Exceeded(budget.Kind(key) - 1)
 }

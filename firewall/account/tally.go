@@ -1,10 +1,12 @@
-package firewall
+package account
 
 import (
 	"fmt"
 	"net/netip"
 	"sync"
 	"time"
+
+	"sallyport/firewall"
 )
 
 // tallyEvery is the least time between two records of one Tally.
@@ -35,13 +37,13 @@ type Tally struct {
 // own, and none after End.
 func NewTally(of Record, what func(n int64) string, record func(Record)) *Tally {
 	if of.Verdict == "" {
-		of.Verdict = Deny
+		of.Verdict = firewall.Deny
 	}
 	return &Tally{of: of, what: what, record: record}
 }
 
-// Details puts the number of events in front of what they are.
-func Details(what string) func(n int64) string {
+// Numbered puts the number of events in front of what they are.
+func Numbered(what string) func(n int64) string {
 	return func(n int64) string { return fmt.Sprintf("%d %s", n, what) }
 }
 

@@ -1,4 +1,4 @@
-package firewall
+package account
 
 import (
 	"fmt"
@@ -6,11 +6,36 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"sallyport/firewall"
+	"sallyport/firewall/budget"
+	"sallyport/firewall/firewalltest"
 )
 
-func reach(t testing.TB, m *Meter, p *Policy, host string) (*ConnMeter, string) {
+const budgeted = `
+version: 1
+policies:
+  strict:
+    allow: [.wild.example, one.example]
+    budgets:
+      upload: 1MB
+      download: 1.5GiB
+      hostUpload: 512B
+      hostDownload: 10kB
+      wildcardNames: 3
+      wildcardBytes: 1KiB
+      connections: 2
+      connectionsPerSecond: 5
+      queriesPerSecond: 50
+  more: {extends: strict, budgets: {upload: 2MB, hostUpload: none}}
+  same: {extends: strict}
+  none: {allow: [.wild.example, one.example]}
+  open: {allow: any}
+`
+
+func reach(t testing.TB, m *Meter, p *firewall.Policy, host string) (*ConnMeter, string) {
 	t.Helper()
-	n := mustName(t, host)
+	n := firewalltest.Name(t, host)
 	d := p.Decide(n, 443)
 	if !d.Allowed() {
 		t.Fatalf("%s: %+v", host, d)
@@ -27,38 +52,38 @@ func wantOver(t testing.TB, what, got, want string) {
 
 // Each budget of bytes lets the last byte pass and not one more.
 func TestMeterBytes(t *testing.T) {
-	p := mustPolicy(t, budgeted, "none")
+	p := firewalltest.Policy(t, budgeted, "none")
 	for _, test := range []struct {
 		word   string
-		budget Budget
+		budget budget.Budget
 		up     bool
 		host   bool // it is of one host
 	}{
-		{"upload", Budget{Upload: 1000}, true, false},
-		{"download", Budget{Download: 1000}, false, false},
-		{"hostUpload", Budget{HostUpload: 1000}, true, true},
-		{"hostDownload", Budget{HostDownload: 1000}, false, true},
+		{"upload", budget.Budget{Upload: 1000}, true, false},
+		{"download", budget.Budget{Download: 1000}, false, false},
+		{"hostUpload", budget.Budget{HostUpload: 1000}, true, true},
+		{"hostDownload", budget.Budget{HostDownload: 1000}, false, true},
 	} {
 		t.Run(test.word, func(t *testing.T) {
 			m, spent := NewMeter(test.budget), "over budget: "+test.word+" 1kB"
 			f, over := reach(t, m, p, "one.example")
 			wantOver(t, "first", over, "")
 			second, _ := reach(t, m, p, "one.example")
-			if !f.Took(test.up, 400) || !second.Took(test.up, 599) || !f.Took(!test.up, 5000) || !f.Took(test.up, 1) {
+			if !f.Count(test.up, 400) || !second.Count(test.up, 599) || !f.Count(!test.up, 5000) || !f.Count(test.up, 1) {
 				t.Error("cut within the budget")
 			}
 			wantOver(t, "the last byte", f.Over(), "")
 			_, over = reach(t, m, p, "one.example")
 			wantOver(t, "a spent budget", over, spent)
-			if f.Took(test.up, 1) || second.Took(test.up, 1) {
+			if f.Count(test.up, 1) || second.Count(test.up, 1) {
 				t.Error("not cut")
 			}
 			wantOver(t, "cut", f.Over(), spent)
 			f, over = reach(t, m, p, "a.wild.example")
-			if test.host != (over == "") || test.host && !f.Took(test.up, 1000) {
+			if test.host != (over == "") || test.host && !f.Count(test.up, 1000) {
 				t.Errorf("another host: %q", over)
 			}
-			if f, over := reach(t, NewMeter(test.budget), p, "one.example"); over != "" || !f.Took(test.up, 1000) {
+			if f, over := reach(t, NewMeter(test.budget), p, "one.example"); over != "" || !f.Count(test.up, 1000) {
 				t.Errorf("another run: %q", over)
 			}
 		})
@@ -66,28 +91,28 @@ func TestMeterBytes(t *testing.T) {
 }
 
 func TestMeterNames(t *testing.T) {
-	ps := mustParse(t, budgeted)
+	ps := firewalltest.Policies(t, budgeted)
 	none, _ := ps.Policy("none")
 	open, _ := ps.Policy("open")
 	type step struct{ host, over string }
 	names, bytes := "over budget: wildcardNames 2", "over budget: wildcardBytes 10B"
 	for name, test := range map[string]struct {
-		budget Budget
-		policy *Policy
+		budget budget.Budget
+		policy *firewall.Policy
 		steps  []step
 	}{
-		"names": {Budget{WildcardNames: 2}, none, []step{
+		"names": {budget.Budget{WildcardNames: 2}, none, []step{
 			{"wild.example", ""}, {"one.example", ""}, // the file wrote these
 			{"a.wild.example", ""}, {"b.a.wild.example", ""}, {"c.wild.example", names},
 			{"a.wild.example", ""}, {"B.A.wild.example.", ""}, {"d.wild.example", names}, {"one.example", ""}, {"wild.example", ""},
 		}},
-		"bytes": {Budget{WildcardBytes: 10}, none, []step{
+		"bytes": {budget.Budget{WildcardBytes: 10}, none, []step{
 			{"abcd.wild.example", ""}, {"ab.def.wild.example", ""}, {"abcd.wild.example", ""}, {"x.wild.example", bytes},
 			{"abcd.wild.example", ""}, {"one.example", ""},
 		}},
-		"one long name": {Budget{WildcardBytes: 10}, none, []step{{"abcdefghijk.wild.example", bytes}, {"abcdefghij.wild.example", ""}}},
-		"any":           {Budget{WildcardNames: 2}, open, []step{{"a.example", ""}, {"b.example", ""}, {"c.example", names}, {"a.example", ""}}},
-		"no budget":     {Budget{Upload: 1}, none, []step{{"a.wild.example", ""}, {"b.wild.example", ""}, {"c.wild.example", ""}}},
+		"one long name": {budget.Budget{WildcardBytes: 10}, none, []step{{"abcdefghijk.wild.example", bytes}, {"abcdefghij.wild.example", ""}}},
+		"any":           {budget.Budget{WildcardNames: 2}, open, []step{{"a.example", ""}, {"b.example", ""}, {"c.example", names}, {"a.example", ""}}},
+		"no budget":     {budget.Budget{Upload: 1}, none, []step{{"a.wild.example", ""}, {"b.wild.example", ""}, {"c.wild.example", ""}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, other := NewMeter(test.budget), NewMeter(test.budget)
@@ -103,12 +128,12 @@ func TestMeterNames(t *testing.T) {
 
 // One entry on two ports is one wildcard, two entries are two.
 func TestMeterNamesByEntry(t *testing.T) {
-	p := mustPolicy(t, `
+	p := firewalltest.Policy(t, `
 version: 1
 policies:
   p: {allow: [{host: .a.example, ports: [80, 443]}, .b.example, .deep.a.example]}
 `, "p")
-	m := NewMeter(Budget{WildcardNames: 1})
+	m := NewMeter(budget.Budget{WildcardNames: 1})
 	for _, s := range []struct {
 		host string
 		port uint16
@@ -117,7 +142,7 @@ policies:
 		{"x.a.example", 443, true}, {"x.a.example", 80, true}, {"y.a.example", 80, false},
 		{"y.b.example", 443, true}, {"z.deep.a.example", 443, true}, {"y.deep.a.example", 443, false},
 	} {
-		n := mustName(t, s.host)
+		n := firewalltest.Name(t, s.host)
 		if _, over := m.Reach(n, p.Decide(n, s.port)); (over == "") != s.ok {
 			t.Errorf("%s:%d: %q", s.host, s.port, over)
 		}
@@ -125,7 +150,7 @@ policies:
 }
 
 func TestMeterConnections(t *testing.T) {
-	m, other := NewMeter(Budget{Connections: 2}), NewMeter(Budget{Connections: 2})
+	m, other := NewMeter(budget.Budget{Connections: 2}), NewMeter(budget.Budget{Connections: 2})
 	for i, want := range []string{"", "", "over budget: connections 2", "over budget: connections 2"} {
 		wantOver(t, fmt.Sprint(i), m.Open(), want)
 	}
@@ -137,7 +162,7 @@ func TestMeterConnections(t *testing.T) {
 
 func TestMeterRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := Budget{ConnectionsPerSecond: 5, QueriesPerSecond: 5}
+		b := budget.Budget{ConnectionsPerSecond: 5, QueriesPerSecond: 5}
 		m, other := NewMeter(b), NewMeter(b)
 		count := func() (connections, queries int) {
 			for range 100 {
@@ -173,11 +198,11 @@ func TestMeterRates(t *testing.T) {
 
 // A zero budget limits nothing.
 func TestMeterWithoutBudget(t *testing.T) {
-	p := mustPolicy(t, budgeted, "open")
-	m := NewMeter(Budget{})
+	p := firewalltest.Policy(t, budgeted, "open")
+	m := NewMeter(budget.Budget{})
 	for i := range 1000 {
 		f, over := reach(t, m, p, fmt.Sprintf("h%d.example", i))
-		if m.Open() != "" || m.Further() != "" || !m.Query() || over != "" || !f.Took(true, 1<<40) || !f.Took(false, 1<<40) {
+		if m.Open() != "" || m.Further() != "" || !m.Query() || over != "" || !f.Count(true, 1<<40) || !f.Count(false, 1<<40) {
 			t.Fatalf("%d: %q", i, over)
 		}
 	}
@@ -188,8 +213,8 @@ func TestMeterWithoutBudget(t *testing.T) {
 
 // Used at once by many, nothing of the account is lost.
 func TestMeterConcurrent(t *testing.T) {
-	p := mustPolicy(t, budgeted, "none")
-	m := NewMeter(Budget{Upload: 100_000, HostUpload: 100_000, WildcardNames: 10, Connections: 3})
+	p := firewalltest.Policy(t, budgeted, "none")
+	m := NewMeter(budget.Budget{Upload: 100_000, HostUpload: 100_000, WildcardNames: 10, Connections: 3})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	taken, cut := 0, 0
@@ -198,12 +223,12 @@ func TestMeterConcurrent(t *testing.T) {
 			if m.Open() == "" {
 				m.Close()
 			}
-			n := Name{fmt.Sprintf("h%d.wild.example", i)}
+			n := firewalltest.Name(t, fmt.Sprintf("h%d.wild.example", i))
 			f, over := m.Reach(n, p.Decide(n, 443))
 			if over != "" {
 				return
 			}
-			for f.Took(true, 10) {
+			for f.Count(true, 10) {
 				mu.Lock()
 				taken += 10
 				mu.Unlock()
@@ -220,9 +245,9 @@ func TestMeterConcurrent(t *testing.T) {
 }
 
 func TestMeterAllocations(t *testing.T) {
-	p := mustPolicy(t, budgeted, "strict")
-	n := mustName(t, "a.wild.example")
-	m := NewMeter(Budget{Upload: 1 << 50, HostUpload: 1 << 50, WildcardNames: 5, Connections: 5, ConnectionsPerSecond: 1e6, QueriesPerSecond: 1e6})
+	p := firewalltest.Policy(t, budgeted, "strict")
+	n := firewalltest.Name(t, "a.wild.example")
+	m := NewMeter(budget.Budget{Upload: 1 << 50, HostUpload: 1 << 50, WildcardNames: 5, Connections: 5, ConnectionsPerSecond: 1e6, QueriesPerSecond: 1e6})
 	f, over := m.Reach(n, p.Decide(n, 443))
 	if over != "" {
 		t.Fatal(over)
@@ -232,7 +257,7 @@ func TestMeterAllocations(t *testing.T) {
 		f    func()
 	}{
 		"Decide":         {0, func() { p.Decide(n, 443) }},
-		"Took":           {0, func() { f.Took(true, 1) }},
+		"Count":          {0, func() { f.Count(true, 1) }},
 		"Query":          {0, func() { m.Query() }},
 		"Open and Close": {0, func() { m.Open(); m.Close() }},
 		"Reach":          {1, func() { m.Reach(n, p.Decide(n, 443)) }}, // the ConnMeter
@@ -244,15 +269,15 @@ func TestMeterAllocations(t *testing.T) {
 }
 
 func BenchmarkMeter(b *testing.B) {
-	p := mustPolicy(b, budgeted, "none")
-	n := mustName(b, "a.wild.example")
+	p := firewalltest.Policy(b, budgeted, "none")
+	n := firewalltest.Name(b, "a.wild.example")
 	d := p.Decide(n, 443)
-	m := NewMeter(Budget{Upload: 1 << 50, HostUpload: 1 << 50, WildcardNames: 5, Connections: 1e6, ConnectionsPerSecond: 1e6, QueriesPerSecond: 1e6})
+	m := NewMeter(budget.Budget{Upload: 1 << 50, HostUpload: 1 << 50, WildcardNames: 5, Connections: 1e6, ConnectionsPerSecond: 1e6, QueriesPerSecond: 1e6})
 	f, _ := m.Reach(n, d)
-	b.Run("took", func(b *testing.B) {
+	b.Run("count", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			f.Took(true, 1)
+			f.Count(true, 1)
 		}
 	})
 	b.Run("connection", func(b *testing.B) {

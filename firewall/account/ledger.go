@@ -1,10 +1,12 @@
-package firewall
+package account
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 	"sync"
+
+	"sallyport/firewall"
 )
 
 // maxRows is the most distinct rows of one receipt. The decisions of a run that
@@ -29,7 +31,7 @@ type Ledger struct {
 	outcomes []outcome
 	spare    []count         // not used yet
 	text     strings.Builder // of hosts
-	places   Places          // of rows
+	quota    Quota           // of rows
 	overflow []VerdictSum
 }
 
@@ -45,8 +47,8 @@ type count struct {
 // An outcome is what the gate may say of a host and port.
 type outcome struct {
 	kind    Kind
-	verdict Verdict
-	reason  Reason
+	verdict firewall.Verdict
+	reason  firewall.Reason
 }
 
 // Rows and hosts are allocated this many rows and bytes at a time.
@@ -58,7 +60,7 @@ const (
 // NewLedger returns an empty ledger for a run under the named policy, whose
 // digest it repeats in the receipt.
 func NewLedger(policy, digest string) *Ledger {
-	return &Ledger{policy: policy, digest: digest, first: make(map[string]*count), places: Places{Most: maxRows}}
+	return &Ledger{policy: policy, digest: digest, first: make(map[string]*count), quota: Quota{Max: maxRows}}
 }
 
 // Changed notes that the policy has changed. Of more changes than maxChanges the
@@ -100,7 +102,7 @@ func (l *Ledger) AddAll(records []Record) {
 func (l *Ledger) add(r *Record) *count {
 	n, up, down := max(r.Count, 1), r.BytesUp, r.BytesDown
 	if r.Allowed != "" {
-		l.addRow(r, outcome{r.Kind, Allow, r.Allowed}, n, up, down)
+		l.addRow(r, outcome{r.Kind, firewall.Allow, r.Allowed}, n, up, down)
 		up, down = 0, 0
 	}
 	return l.addRow(r, outcome{r.Kind, r.Verdict, r.Reason}, n, up, down)
@@ -115,7 +117,7 @@ func (l *Ledger) addRow(r *Record, o outcome, n, up, down int64) *count {
 		t = t.next
 	}
 	if t == nil {
-		if !l.places.Take(r) {
+		if !l.quota.Use(r) {
 			l.addOver(VerdictSum{o.verdict, n, up, down})
 			return nil
 		}
@@ -186,7 +188,7 @@ func (l *Ledger) Receipt() Receipt {
 	l.mu.Lock()
 	r := Receipt{
 		Policy: l.policy, Digest: l.digest, Changes: slices.Clone(l.changes), OverflowSums: slices.Clone(l.overflow),
-		Hosts: make([]ReceiptHost, 0, l.places.taken()),
+		Hosts: make([]ReceiptHost, 0, l.quota.total()),
 	}
 	for _, s := range r.OverflowSums {
 		r.Overflow += s.Count

@@ -1,4 +1,4 @@
-package firewall
+package account
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"unsafe"
+
+	"sallyport/firewall"
 )
 
 func TestLedger(t *testing.T) {
@@ -14,26 +16,26 @@ func TestLedger(t *testing.T) {
 		t.Errorf("empty receipt %+v", r)
 	}
 	for _, r := range []Record{
-		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: Allow, Reason: ReasonListed, BytesUp: 10, BytesDown: 100},
-		{Host: "a.example", Port: 443, Kind: KindTLS, Verdict: Deny, Reason: ReasonNotListed},
-		{Host: "b.example", Port: 80, Kind: KindHTTP, Verdict: Allow, Reason: ReasonListed, BytesUp: 1, BytesDown: 2},
-		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: Deny, Reason: ReasonAddress},
-		{Host: "b.example", Port: 443, Kind: KindDNS, Verdict: Allow, Reason: ReasonListed},
-		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: Allow, Reason: ReasonListed, BytesUp: 5, BytesDown: 50},
-		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: Deny, Reason: ReasonBudget, Allowed: ReasonListed, BytesUp: 7, BytesDown: 70},
-		{Host: "c.example", Port: 80, Kind: KindHTTP, Verdict: Deny, Reason: ReasonBadRequest, Allowed: ReasonOpen, BytesUp: 3},
+		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 10, BytesDown: 100},
+		{Host: "a.example", Port: 443, Kind: KindTLS, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed},
+		{Host: "b.example", Port: 80, Kind: KindHTTP, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 1, BytesDown: 2},
+		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: firewall.Deny, Reason: firewall.ReasonAddress},
+		{Host: "b.example", Port: 443, Kind: KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed},
+		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 5, BytesDown: 50},
+		{Host: "b.example", Port: 443, Kind: KindTLS, Verdict: firewall.Deny, Reason: firewall.ReasonBudget, Allowed: firewall.ReasonListed, BytesUp: 7, BytesDown: 70},
+		{Host: "c.example", Port: 80, Kind: KindHTTP, Verdict: firewall.Deny, Reason: firewall.ReasonBadRequest, Allowed: firewall.ReasonOpen, BytesUp: 3},
 	} {
 		l.Add(r)
 	}
 	want := []ReceiptHost{
-		{"a.example", 443, KindTLS, Deny, ReasonNotListed, 1, 0, 0},
-		{"b.example", 80, KindHTTP, Allow, ReasonListed, 1, 1, 2},
-		{"b.example", 443, KindDNS, Allow, ReasonListed, 1, 0, 0},
-		{"b.example", 443, KindTLS, Allow, ReasonListed, 3, 22, 220},
-		{"b.example", 443, KindTLS, Deny, ReasonAddress, 1, 0, 0},
-		{"b.example", 443, KindTLS, Deny, ReasonBudget, 1, 0, 0},
-		{"c.example", 80, KindHTTP, Allow, ReasonOpen, 1, 3, 0},
-		{"c.example", 80, KindHTTP, Deny, ReasonBadRequest, 1, 0, 0},
+		{"a.example", 443, KindTLS, firewall.Deny, firewall.ReasonNotListed, 1, 0, 0},
+		{"b.example", 80, KindHTTP, firewall.Allow, firewall.ReasonListed, 1, 1, 2},
+		{"b.example", 443, KindDNS, firewall.Allow, firewall.ReasonListed, 1, 0, 0},
+		{"b.example", 443, KindTLS, firewall.Allow, firewall.ReasonListed, 3, 22, 220},
+		{"b.example", 443, KindTLS, firewall.Deny, firewall.ReasonAddress, 1, 0, 0},
+		{"b.example", 443, KindTLS, firewall.Deny, firewall.ReasonBudget, 1, 0, 0},
+		{"c.example", 80, KindHTTP, firewall.Allow, firewall.ReasonOpen, 1, 3, 0},
+		{"c.example", 80, KindHTTP, firewall.Deny, firewall.ReasonBadRequest, 1, 0, 0},
 	}
 	if got := l.Receipt(); !reflect.DeepEqual(got.Hosts, want) || got.Overflow != 0 {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -64,7 +66,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range maxRows + 500 {
-				l.Add(Record{Host: fmt.Sprintf("h%d.example", i), Kind: KindDNS, Verdict: Deny, BytesUp: 1})
+				l.Add(Record{Host: fmt.Sprintf("h%d.example", i), Kind: KindDNS, Verdict: firewall.Deny, BytesUp: 1})
 				if i%1000 == w {
 					l.Receipt()
 				}
@@ -82,7 +84,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 	// A row that is there already is counted on.
 	before := r.Hosts[0]
-	l.Add(Record{Host: before.Host, Kind: KindDNS, Verdict: Deny, BytesUp: 1})
+	l.Add(Record{Host: before.Host, Kind: KindDNS, Verdict: firewall.Deny, BytesUp: 1})
 	if after := l.Receipt().Hosts[0]; after.Count != before.Count+1 || after.BytesUp != before.BytesUp+1 {
 		t.Errorf("row %+v became %+v", before, after)
 	}
@@ -91,10 +93,10 @@ func TestLedgerIsBounded(t *testing.T) {
 // Names that a sandbox makes up have a part of the rows only, refused or looked up,
 // and what it reaches afterwards has the rest. What has no row is in the sums.
 func TestLedgerSharesRows(t *testing.T) {
-	refused := Record{Kind: KindDNS, Verdict: Deny, Reason: ReasonNotListed}
-	lookedUp := Record{Kind: KindDNS, Verdict: Allow, Reason: ReasonListed}
-	reached := Record{Kind: KindTLS, Port: 443, Verdict: Allow, Reason: ReasonListed, BytesUp: 3, BytesDown: 2}
-	cut := Record{Kind: KindTLS, Port: 443, Verdict: Deny, Reason: ReasonBudget, BytesUp: 5}
+	refused := Record{Kind: KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed}
+	lookedUp := Record{Kind: KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed}
+	reached := Record{Kind: KindTLS, Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed, BytesUp: 3, BytesDown: 2}
+	cut := Record{Kind: KindTLS, Port: 443, Verdict: firewall.Deny, Reason: firewall.ReasonBudget, BytesUp: 5}
 	l := NewLedger("open", "")
 	names := 0
 	add := func(n int, r Record) {
@@ -124,11 +126,11 @@ func TestLedgerSharesRows(t *testing.T) {
 	}
 	add(10, reached)
 	add(10, cut)
-	l.Add(Record{Host: "", Kind: KindTLS, Verdict: Deny, Reason: ReasonLimit, Count: 1000})
+	l.Add(Record{Host: "", Kind: KindTLS, Verdict: firewall.Deny, Reason: firewall.ReasonLimit, Count: 1000})
 	r := l.Receipt()
 	sums := []VerdictSum{
-		{Verdict: Allow, Count: 7*maxRows/4 + 10, BytesUp: 30, BytesDown: 20},
-		{Verdict: Deny, Count: 3*maxRows/2 + 1010, BytesUp: 50},
+		{Verdict: firewall.Allow, Count: 7*maxRows/4 + 10, BytesUp: 30, BytesDown: 20},
+		{Verdict: firewall.Deny, Count: 3*maxRows/2 + 1010, BytesUp: 50},
 	}
 	if !reflect.DeepEqual(r.OverflowSums, sums) || r.Overflow != sums[0].Count+sums[1].Count || !reflect.DeepEqual(rows(), want) {
 		t.Errorf("sums %+v, %d over, rows %v; want %+v", r.OverflowSums, r.Overflow, rows(), sums)
@@ -138,10 +140,10 @@ func TestLedgerSharesRows(t *testing.T) {
 	}
 }
 
-// Of the zero Places nobody gets one.
-func TestPlacesZero(t *testing.T) {
-	if new(Places).Take(&Record{Kind: KindTLS, Verdict: Allow}) {
-		t.Error("a place")
+// Of the zero Quota nobody gets a row.
+func TestQuotaZero(t *testing.T) {
+	if new(Quota).Use(&Record{Kind: KindTLS, Verdict: firewall.Allow}) {
+		t.Error("a row")
 	}
 }
 
@@ -154,8 +156,8 @@ func TestLedgerAddAll(t *testing.T) {
 	for i := range maxRows + 100 {
 		buf = fmt.Appendf(buf[:0], "h%d.example", i/2)
 		one := []Record{
-			{Host: unsafe.String(&buf[0], len(buf)), Kind: KindDNS, Verdict: Deny, Reason: ReasonNotListed, Port: uint16(i % 2)},
-			{Host: "same.example", Kind: KindDNS, Verdict: Allow, Reason: ReasonListed, Count: 3},
+			{Host: unsafe.String(&buf[0], len(buf)), Kind: KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed, Port: uint16(i % 2)},
+			{Host: "same.example", Kind: KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Count: 3},
 		}
 		l.AddAll(one)
 		kept = append(kept, one...)
@@ -187,8 +189,8 @@ func TestLedgerAllocations(t *testing.T) {
 	l := NewLedger("open", "")
 	records := make([]Record, 2)
 	n := testing.AllocsPerRun(100, func() {
-		records[0] = Record{Host: "a.example", Kind: KindDNS, Verdict: Deny, Reason: ReasonNotListed}
-		records[1] = Record{Host: "b.example", Kind: KindTLS, Port: 443, Verdict: Allow, Reason: ReasonListed}
+		records[0] = Record{Host: "a.example", Kind: KindDNS, Verdict: firewall.Deny, Reason: firewall.ReasonNotListed}
+		records[1] = Record{Host: "b.example", Kind: KindTLS, Port: 443, Verdict: firewall.Allow, Reason: firewall.ReasonListed}
 		l.AddAll(records)
 	})
 	if n != 0 {

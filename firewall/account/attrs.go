@@ -1,4 +1,4 @@
-package firewall
+package account
 
 import "log/slog"
 

@@ -1,4 +1,4 @@
-package firewall
+package account
 
 import (
 	"net/netip"
@@ -6,13 +6,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"sallyport/firewall"
 )
 
 // TestTally counts a flood: few records, whose counts come to all of it.
 func TestTally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []Record
-		tally := NewTally(Record{Kind: KindTLS, Port: 443, Reason: ReasonLimit}, Details("too many"), func(r Record) { got = append(got, r) })
+		tally := NewTally(Record{Kind: KindTLS, Port: 443, Reason: firewall.ReasonLimit}, Numbered("too many"), func(r Record) { got = append(got, r) })
 		client := netip.MustParseAddrPort("10.0.0.3:1")
 		const rounds, each = 50, 100
 		for range rounds { // in five seconds
@@ -28,7 +30,7 @@ func TestTally(t *testing.T) {
 		for _, r := range got {
 			ledger.Add(r)
 			sum += max(r.Count, 1)
-			if r.Verdict != Deny || r.Kind != KindTLS || r.Reason != ReasonLimit || r.Client != client || r.Time.IsZero() {
+			if r.Verdict != firewall.Deny || r.Kind != KindTLS || r.Reason != firewall.ReasonLimit || r.Client != client || r.Time.IsZero() {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -46,7 +48,7 @@ func TestTally(t *testing.T) {
 func TestTallyIsPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []Record
-		tally := NewTally(Record{}, Details("events"), func(r Record) { got = append(got, r) })
+		tally := NewTally(Record{}, Numbered("events"), func(r Record) { got = append(got, r) })
 		for range 3 {
 			tally.Add(netip.AddrPort{})
 		}
@@ -66,7 +68,7 @@ func TestTallyIsPrompt(t *testing.T) {
 func TestTallyAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	var sum int64
-	tally := NewTally(Record{}, Details("events"), func(r Record) {
+	tally := NewTally(Record{}, Numbered("events"), func(r Record) {
 		mu.Lock()
 		defer mu.Unlock()
 		sum += max(r.Count, 1)
