@@ -177,7 +177,7 @@ func TestStagesAreDocumented(t *testing.T) {
 	reported := regexp.MustCompile(`(?:\.stage\(|Stage: *)"([a-z]+)"`)
 	var stages []string
 	for _, path := range files(t, ".go") {
-		if dir := filepath.Dir(path); strings.HasSuffix(path, "_test.go") || dir != "executor/dispatch" && dir != "executor/run" {
+		if dir := filepath.Dir(path); strings.HasSuffix(path, "_test.go") || dir != "executor/dispatch" && dir != "executor/task" {
 			continue
 		}
 		for _, m := range reported.FindAllStringSubmatch(read(t, path), -1) {

@@ -9,8 +9,8 @@ import (
 
 	"sallyport/executor"
 	"sallyport/executor/api"
+	"sallyport/executor/place"
 	"sallyport/executor/plan"
-	"sallyport/executor/run"
 	"sallyport/executor/tree"
 )
 
@@ -29,7 +29,7 @@ func onMemory(t *testing.T, below int64) func(*executor.Config) {
 	}
 	return func(c *executor.Config) {
 		c.State = filepath.Join(dir, "state")
-		c.DiskFloor = run.Floor(space.Bytes - below)
+		c.DiskFloor = place.Floor(space.Bytes - below)
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"sallyport/executor/backend/docker"
 	"sallyport/executor/boundary"
 	"sallyport/executor/dispatch"
+	"sallyport/executor/place"
 	"sallyport/executor/plan"
-	runner "sallyport/executor/run"
 	"sallyport/executor/statedir"
 	"sallyport/executor/store"
 	"sallyport/firewall/account"
@@ -176,7 +176,7 @@ func configure(
 		Users:   s.MaxRuns,
 		Queue:   s.Queue,
 
-		DiskFloor:    runner.Floor(s.DiskFloor),
+		DiskFloor:    place.Floor(s.DiskFloor),
 		AllowSockets: s.AllowSockets,
 
 		Keep:    s.Keep,

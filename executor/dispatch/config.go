@@ -12,11 +12,12 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
+	"sallyport/executor/place"
 	"sallyport/executor/plan"
 	"sallyport/executor/proof"
 	"sallyport/executor/redact"
-	"sallyport/executor/run"
 	"sallyport/executor/statedir"
+	"sallyport/executor/task"
 	"sallyport/executor/tokens"
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
@@ -24,7 +25,7 @@ import (
 
 // A Gate is what the executor needs of the gate; *control.Client is one.
 type Gate interface {
-	run.Gate
+	task.Gate
 	Health(ctx context.Context) (control.Health, error)
 }
 
@@ -66,8 +67,8 @@ type Config struct {
 	Users int
 	Queue int // waiting beside those
 	// DiskFloor is what the file systems of state and workspaces must have left.
-	DiskFloor run.Floor
-	// AllowSockets lets callers' directories hold sockets and FIFOs; see run.Runner.
+	DiskFloor place.Floor
+	// AllowSockets lets callers' directories hold sockets and FIFOs; see place.Places.
 	AllowSockets bool
 	// GitHub gives runs access to GitHub. If nil, requests for it are refused.
 	GitHub *GitHub
@@ -125,21 +126,22 @@ func unbounded(t plan.Tier) bool {
 	return t.Limits.OutputBytes <= 0 || t.Limits.WorkspaceBytes <= 0 || t.Limits.WorkspaceFiles <= 0
 }
 
-func newRunner(cfg Config) *run.Runner {
+func newRunner(cfg Config) *task.Runner {
 	secrets := map[string]string{}
 	for _, values := range []map[string]string{cfg.Redact, cfg.Service.Keys, cfg.Service.SearchKeys} {
 		maps.Copy(secrets, values)
 	}
-	return &run.Runner{
-		Backend:    cfg.Backend,
-		Cells:      cfg.Cells,
-		Gate:       cfg.Gate,
-		Isolation:  cfg.Isolation,
-		Redactor:   redact.New(secrets),
-		Log:        cfg.Log,
-		Workspaces: statedir.Workspaces(cfg.State),
-		Floor:      cfg.DiskFloor,
-
-		AllowSockets: cfg.AllowSockets,
+	return &task.Runner{
+		Places: &place.Places{
+			Backend:      cfg.Backend,
+			Cells:        cfg.Cells,
+			Workspaces:   statedir.Workspaces(cfg.State),
+			Floor:        cfg.DiskFloor,
+			AllowSockets: cfg.AllowSockets,
+		},
+		Gate:      cfg.Gate,
+		Isolation: cfg.Isolation,
+		Redactor:  redact.New(secrets),
+		Log:       cfg.Log,
 	}
 }

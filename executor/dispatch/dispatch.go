@@ -18,9 +18,9 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/executor/proof"
-	"sallyport/executor/run"
 	"sallyport/executor/statedir"
 	"sallyport/executor/store"
+	"sallyport/executor/task"
 	"sallyport/executor/tokens"
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
@@ -35,7 +35,7 @@ type Dispatcher struct {
 	lock    *os.File
 	store   *store.Store
 	tokens  *tokens.Keeper // nil without access to GitHub
-	runner  *run.Runner
+	runner  *task.Runner
 	metrics *metrics
 	health  *sharedQuestion[control.Health] // of the gate
 	engine  *throttledQuestion              // whether it can be used
@@ -85,9 +85,9 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeTokens(keeper), lock.Close())
 	}
-	cleaner := statedir.NewCleaner(runner.Workspaces, cfg.Log)
+	cleaner := statedir.NewCleaner(runner.Places.Workspaces, cfg.Log)
 	cleaner.First()
-	runner.Leftover = cleaner.Add
+	runner.Places.Leftover = cleaner.Add
 	runner.GitHub = cfg.gitHub(keeper)
 	d := &Dispatcher{
 		cfg:    cfg,

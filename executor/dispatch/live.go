@@ -7,8 +7,8 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
-	"sallyport/executor/run"
 	"sallyport/executor/store"
+	"sallyport/executor/task"
 )
 
 // unreached are the timings of an execution that has reached no stage.
@@ -30,7 +30,7 @@ func (d *Dispatcher) live(ctx context.Context, p *plan.Plan, entry *store.Entry,
 
 	var res api.Result
 	if failure := d.enter(ctx); failure != nil {
-		res = run.Failed(id, accepted, d.cfg.Isolation, timings, failure)
+		res = task.Failed(id, accepted, d.cfg.Isolation, timings, failure)
 	} else {
 		timings.Queue = time.Since(accepted).Milliseconds()
 		entry.Run()
@@ -67,7 +67,7 @@ func (d *Dispatcher) proceed(ctx context.Context, p *plan.Plan, entry *store.Ent
 		failure = why(ctx)
 	}
 	if failure != nil {
-		return run.Failed(entry.Meta.ID, entry.Meta.Accepted, d.cfg.Isolation, timings, failure)
+		return task.Failed(entry.Meta.ID, entry.Meta.Accepted, d.cfg.Isolation, timings, failure)
 	}
 	return d.runner.Run(ctx, p, entry, timings)
 }

@@ -6,9 +6,10 @@ import (
 	"strings"
 
 	"sallyport/executor/api"
+	"sallyport/executor/place"
 	"sallyport/executor/redact"
-	"sallyport/executor/run"
 	"sallyport/executor/store"
+	"sallyport/executor/task"
 	"sallyport/executor/tokens"
 	"sallyport/firewall/account"
 )
@@ -39,9 +40,9 @@ func (a *aftermath) lost(left store.Remains) api.Result {
 	}
 	m := left.Meta
 	if m.Dir != "" { // before anybody reads that the run has ended
-		run.StripSetID(m.Dir, m.UID, a.log.With("run", m.ID))
+		place.StripSetID(m.Dir, m.UID, a.log.With("run", m.ID))
 	}
-	res := run.Failed(m.ID, m.Accepted, a.isolation, unreached(), failure)
+	res := task.Failed(m.ID, m.Accepted, a.isolation, unreached(), failure)
 	// The clock since then says nothing about the run.
 	res.DurationMS, res.Timings.Total = 0, -1
 	tell(&res, left)

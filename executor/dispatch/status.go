@@ -63,7 +63,7 @@ func (d *Dispatcher) tryState() error {
 	if err = errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
 		return fmt.Errorf("the state directory cannot be written: %w", err)
 	}
-	for _, dir := range []string{d.cfg.State, d.runner.Workspaces} {
+	for _, dir := range []string{d.cfg.State, d.runner.Places.Workspaces} {
 		if failure := d.cfg.DiskFloor.Room(dir); failure != nil {
 			return errors.New(failure.Message)
 		}

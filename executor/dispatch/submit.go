@@ -207,7 +207,7 @@ func (d *Dispatcher) unrecorded(err error) *api.Problem {
 
 // space says why there is no space for a run on disk, or nil.
 func (d *Dispatcher) space(p *plan.Plan) *api.Problem {
-	for _, dir := range []string{d.cfg.State, d.runner.Workspaces, p.Dir} {
+	for _, dir := range []string{d.cfg.State, d.runner.Places.Workspaces, p.Dir} {
 		if dir == "" {
 			continue
 		}

@@ -9,8 +9,8 @@ import (
 	"os"
 	"time"
 
-	"sallyport/executor/run"
 	"sallyport/executor/statedir"
+	"sallyport/executor/task"
 	"sallyport/executor/tokens"
 )
 
@@ -64,9 +64,9 @@ func RevokeLeft(state string, g *GitHub, log *slog.Logger) error {
 }
 
 // gitHub gives the runner what a run's access to GitHub takes.
-func (c *Config) gitHub(keeper *tokens.Keeper) *run.GitHub {
+func (c *Config) gitHub(keeper *tokens.Keeper) *task.GitHub {
 	if keeper == nil {
 		return nil
 	}
-	return &run.GitHub{Tokens: keeper, APIURL: c.GitHub.APIURL, Source: c.GitHub.Source, Key: c.GitHub.Key}
+	return &task.GitHub{Tokens: keeper, APIURL: c.GitHub.APIURL, Source: c.GitHub.Source, Key: c.GitHub.Key}
 }

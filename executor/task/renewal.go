@@ -1,4 +1,4 @@
-package run
+package task
 
 import (
 	"context"
@@ -13,24 +13,24 @@ import (
 
 const (
 	updateTimeout = 10 * time.Second
-	// freshBefore is how long before the end of a token's life a fresh one is minted;
+	// renewBefore is how long before the end of a token's life another one is minted;
 	// of a short life it is a quarter.
-	freshBefore = 10 * time.Minute
-	// firstRenewPause and lastRenewPause are those between two attempts, which double
+	renewBefore = 10 * time.Minute
+	// firstRenewPause and lastRenewPause are those between two tries, which double
 	// from the one to the other; of a short life they are a tenth and a quarter.
 	firstRenewPause = 30 * time.Second
 	lastRenewPause  = 2 * time.Minute
 	minRenewPause   = time.Second
 )
 
-// keepFresh replaces the token in the sandbox before it expires, as long as the
-// job runs. The returned function ends that.
-func (x *execution) keepFresh(ctx context.Context, session *wire.Session) (stop func()) {
-	if x.github == nil || x.github.held[0].Lifetime <= 0 {
+// renew replaces the token in the sandbox before it expires, until the returned function
+// is called. Without access there is none.
+func (a *access) renew(ctx context.Context, session *wire.Session) (stop func()) {
+	if a == nil || a.held[0].Lifetime <= 0 {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &renewal{access: x.github, session: session, current: aged{x.github.held[0], x.github.minted}}
+	r := &renewal{access: a, session: session, current: aged{a.held[0], a.minted}}
 	var done sync.WaitGroup
 	done.Go(func() { r.run(ctx) })
 	return func() { cancel(); done.Wait() }
@@ -44,10 +44,10 @@ type aged struct {
 
 // due is the time until another one has to take its place.
 func (t aged) due() time.Duration {
-	return t.Lifetime - min(freshBefore, t.Lifetime/4) - time.Since(t.minted)
+	return t.Lifetime - min(renewBefore, t.Lifetime/4) - time.Since(t.minted)
 }
 
-// A renewal keeps the token of one sandbox fresh.
+// A renewal keeps the token of one sandbox valid.
 type renewal struct {
 	*access
 	session *wire.Session
@@ -59,28 +59,28 @@ type renewal struct {
 }
 
 func (r *renewal) run(ctx context.Context) {
-	for wake(ctx, max(r.current.due(), 0)) {
+	for pause(ctx, max(r.current.due(), 0)) {
 		life := r.current.Lifetime
-		pause := max(min(firstRenewPause, life/10), minRenewPause)
+		wait := max(min(firstRenewPause, life/10), minRenewPause)
 		for {
-			err := r.renew(ctx)
+			err := r.replace(ctx)
 			if err == nil {
 				break
 			}
 			if ctx.Err() != nil {
 				return
 			}
-			r.x.warn("the GitHub token could not be replaced by a fresh one yet: %v", err)
-			if !wake(ctx, pause) {
+			r.rec.warn("the GitHub token could not be replaced by a fresh one yet: %v", err)
+			if !pause(ctx, wait) {
 				return
 			}
-			pause = max(min(2*pause, lastRenewPause, life/4), minRenewPause)
+			wait = max(min(2*wait, lastRenewPause, life/4), minRenewPause)
 		}
 	}
 }
 
-// wake waits and reports whether ctx still goes on.
-func wake(ctx context.Context, wait time.Duration) bool {
+// pause waits and reports whether ctx still goes on.
+func pause(ctx context.Context, wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -91,9 +91,9 @@ func wake(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// renew puts a fresh token into the sandbox. The one before stays valid until it
-// expires or the run ends: what the agent has begun with it goes on.
-func (r *renewal) renew(ctx context.Context) error {
+// replace puts another token into the sandbox. The one before stays valid until it
+// expires or the task ends: what the agent has begun with it goes on.
+func (r *renewal) replace(ctx context.Context) error {
 	if r.next == nil || r.next.due() <= 0 {
 		if err := r.mint(ctx); err != nil {
 			return err
@@ -109,8 +109,8 @@ func (r *renewal) renew(ctx context.Context) error {
 	defer r.mu.Unlock()
 	r.receipt.Refreshed++
 	r.setExpiry(r.current.Held)
-	r.note()
-	r.x.log.Info("fresh GitHub token", "expires", r.current.Expires)
+	r.writeDown()
+	r.rec.log.Info("fresh GitHub token", "expires", r.current.Expires)
 	return nil
 }
 
@@ -129,8 +129,8 @@ func (r *renewal) mint(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, revokeTimeout)
 	defer cancel()
 	if err := useless.Revoke(ctx); err != nil {
-		r.x.log.Warn("a GitHub token that was never used could not be revoked yet", "error", r.x.redactor.String(err.Error()))
-		return nil // the keeper goes on, and so does the end of the run
+		r.rec.log.Warn("a GitHub token that was never used could not be revoked yet", "error", r.rec.redactor.String(err.Error()))
+		return nil // the keeper goes on, and so does the end of the task
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,67 +1,82 @@
-package run
+package task
 
 import (
 	"context"
 	"errors"
 	"io"
 	"strings"
+	"time"
 
 	"sallyport/entrypoint/wire"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
+	"sallyport/executor/plan"
 	"sallyport/executor/redact"
 	"sallyport/executor/store"
 )
 
+// killGrace is what a job has from TERM to KILL, by PID 1.
+const killGrace = 2 * time.Second
+
+// rawFactor is how many times the output limit an agent may print in all,
+// counted with what its adapter drops unread.
+const rawFactor = 64
+
 // A job is the agent's process as seen from outside. Its methods run in one
 // goroutine after another, never at once.
 type job struct {
-	x      *execution
+	plan   *plan.Plan
+	spec   wire.Job
+	rec    *recorder
 	parser agent.Parser
 
-	stdout     *redact.Stream
-	stderr     text
-	lastStderr tail
-	raw        int64 // bytes of both streams so far
+	stdout      *redact.Stream
+	stderr      text
+	lastStderr  tail
+	printed     int64 // bytes of both streams so far
+	firstOutput int64 // when it came, in ms since the task was accepted; -1 for never
 
 	started bool
 	exit    wire.Exit
 	err     error // why there is no exit
 	escape  *store.ArchiveError
-	outcome agent.Outcome
+	ending
 }
 
-func (x *execution) newJob() *job {
+func newJob(p *plan.Plan, in agent.Input, rec *recorder) *job {
+	spec := p.Adapter.Command(in)
+	spec.ID = rec.entry.Meta.ID
+	spec.ExtraCA = p.Input.ExtraCA
+	spec.Artifacts = p.Artifacts
+	spec.Limits = wire.Limits{
+		KillGraceMS:   int(killGrace.Milliseconds()),
+		ArtifactBytes: p.Limits.Artifacts.Bytes,
+		ArtifactFiles: p.Limits.Artifacts.Files,
+	}
 	return &job{
-		x:      x,
-		parser: x.plan.Adapter.NewParser(x.input()),
-		stdout: x.redactor.Stream(),
-		stderr: text{redacted: x.redactor.Stream()},
+		plan:        p,
+		spec:        spec,
+		rec:         rec,
+		parser:      p.Adapter.NewParser(in),
+		stdout:      rec.redactor.Stream(),
+		stderr:      text{redacted: rec.redactor.Stream()},
+		firstOutput: -1,
 	}
 }
 
 // run sends the job and follows it to its exit.
 func (j *job) run(session *wire.Session) {
-	spec := j.x.plan.Adapter.Command(j.x.input())
-	spec.ID = j.x.id
-	spec.ExtraCA = j.x.plan.Input.ExtraCA
-	spec.Artifacts = j.x.plan.Artifacts
-	spec.Limits = wire.Limits{
-		KillGraceMS:   int(killGrace.Milliseconds()),
-		ArtifactBytes: j.x.plan.Limits.Artifacts.Bytes,
-		ArtifactFiles: j.x.plan.Limits.Artifacts.Files,
-	}
 	handlers := wire.Handlers{
 		Started: func(wire.Started) { j.start() },
 		Stdout:  j.takeStdout,
 		Stderr:  j.takeStderr,
 	}
-	intake := j.x.openIntake()
+	intake := j.openIntake()
 	if intake != nil {
 		handlers.Artifact = intake
 	}
 	// What ends the job is the end of the session, never that of a context: see stop.
-	exit, err := session.Run(context.Background(), spec, strings.NewReader(j.x.plan.Request.Prompt), handlers)
+	exit, err := session.Run(context.Background(), j.spec, strings.NewReader(j.plan.Request.Prompt), handlers)
 	j.exit = exit
 	j.closeIntake(intake, err)
 	var artifact *wire.ArtifactError
@@ -72,18 +87,18 @@ func (j *job) run(session *wire.Session) {
 
 func (j *job) start() {
 	j.started = true
-	j.x.stage("running")
+	j.rec.stage("running")
 }
 
 // count notes that the process printed something, and ends the run if it
 // printed far more than any adapter can make use of.
 func (j *job) count(p []byte) {
-	if j.raw == 0 {
-		j.x.timings.FirstOutput = j.x.since()
+	if j.printed == 0 {
+		j.firstOutput = j.rec.since()
 	}
-	j.raw += int64(len(p))
-	if limit := j.x.plan.Limits.OutputBytes; j.raw > rawFactor*limit {
-		j.x.fail(outputTooLarge(limit))
+	j.printed += int64(len(p))
+	if limit := j.plan.Limits.OutputBytes; j.printed > rawFactor*limit {
+		j.rec.fail(outputTooLarge(limit))
 	}
 }
 
@@ -93,11 +108,11 @@ func (j *job) takeStdout(p []byte) {
 }
 
 func (j *job) parse(p []byte) {
-	if j.x.full() || len(p) == 0 {
+	if j.rec.full() || len(p) == 0 {
 		return
 	}
 	for _, ev := range j.parser.Stdout(p) {
-		j.x.emit(ev)
+		j.rec.emit(ev)
 	}
 }
 
@@ -111,7 +126,7 @@ func (j *job) emitStderr(p []byte) {
 		return
 	}
 	j.lastStderr.add(p)
-	j.x.emit(api.Event{Type: api.EventStderr, Text: string(p)})
+	j.rec.emit(api.Event{Type: api.EventStderr, Text: string(p)})
 }
 
 // finish takes the agent's part of the result.
@@ -119,21 +134,20 @@ func (j *job) finish() {
 	j.parse(j.stdout.Flush())
 	j.emitStderr(j.stderr.flush())
 	if j.err != nil {
-		j.exit = wire.Exit{JobID: j.x.id, Code: -1, Error: j.err.Error()}
+		j.exit = wire.Exit{JobID: j.spec.ID, Code: -1, Error: j.err.Error()}
 	}
-	j.outcome = j.parser.Finish(j.exit)
-	for _, ev := range j.outcome.Events {
-		j.x.emit(ev)
+	j.agent = j.parser.Finish(j.exit)
+	for _, ev := range j.agent.Events {
+		j.rec.emit(ev)
 	}
-	j.x.outcome.agent = j.outcome
 	if code := j.exit.Status(); j.started && code >= 0 && code <= 255 { // whatever PID 1 says
-		j.x.outcome.exitCode = &code
+		j.exitCode = &code
 	}
 	for _, s := range j.exit.ArtifactsSkipped {
-		j.x.outcome.artifacts = append(j.x.outcome.artifacts, api.Artifact{Name: j.x.redactor.String(s.Name), Skipped: j.x.redactor.String(s.Reason)})
+		j.artifacts = append(j.artifacts, api.Artifact{Name: j.rec.redactor.String(s.Name), Skipped: j.rec.redactor.String(s.Reason)})
 	}
 	if j.started && j.err == nil && j.exit.Error != "" {
-		j.x.warn("%s", j.exit.Error)
+		j.rec.warn("%s", j.exit.Error)
 	}
 }
 
@@ -146,15 +160,15 @@ type intake struct {
 }
 
 // openIntake returns nil where the run declared no artifacts.
-func (x *execution) openIntake() *intake {
-	if len(x.plan.Artifacts) == 0 {
+func (j *job) openIntake() *intake {
+	if len(j.plan.Artifacts) == 0 {
 		return nil
 	}
 	r, w := io.Pipe()
 	in := &intake{PipeWriter: w, done: make(chan struct{})}
 	go func() {
 		defer close(in.done)
-		in.kept, in.err = x.entry.SaveArtifacts(r, x.plan.Limits.Artifacts, x.redactor.String)
+		in.kept, in.err = j.rec.entry.SaveArtifacts(r, j.plan.Limits.Artifacts, j.rec.redactor.String)
 		if in.err == nil {
 			_, in.err = io.Copy(io.Discard, r) // the padding behind the archive
 		}
@@ -170,10 +184,10 @@ func (j *job) closeIntake(in *intake, err error) {
 	}
 	in.CloseWithError(err) // nil is the end of the file
 	<-in.done
-	j.x.outcome.artifacts = in.kept
+	j.artifacts = in.kept
 	switch {
 	case errors.As(in.err, &j.escape):
 	case in.err != nil:
-		j.x.warn("no artifacts were kept: %v", in.err)
+		j.rec.warn("no artifacts were kept: %v", in.err)
 	}
 }

@@ -1,48 +1,11 @@
-package run
+package place
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"sallyport/executor/api"
 	"sallyport/executor/tree"
 )
-
-// workspace returns the host's directory for the run: the caller's, or a new and
-// empty one that belongs to the agent.
-func (x *execution) workspace() (string, error) {
-	if x.plan.Dir != "" {
-		return x.plan.Dir, nil
-	}
-	dir := filepath.Join(x.Workspaces, x.id)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", err
-	}
-	if err := os.Chown(dir, x.plan.UID, x.plan.GID); err != nil {
-		os.Remove(dir) // the first error is the one that counts
-		return "", err
-	}
-	return dir, nil
-}
-
-// removeWorkspace removes a workspace of the run's own, following no links. What
-// takes too long, or fails, is somebody else's to go on with.
-func (x *execution) removeWorkspace() {
-	if x.plan.Dir != "" {
-		return
-	}
-	dir := filepath.Join(x.Workspaces, x.id)
-	ctx, cancel := context.WithTimeout(context.Background(), teardownTimeout)
-	defer cancel()
-	if err := tree.Remove(ctx, dir); err != nil {
-		x.log.Warn("the workspace could not be removed yet", "error", err)
-		if x.Leftover != nil {
-			x.Leftover(dir)
-		}
-	}
-}
 
 // A Floor is how many bytes a file system must have left. It must have inodes left, too:
 // see inodeFloor.
@@ -64,7 +27,7 @@ func (f Floor) Room(dir string) *api.Error {
 	space, err := tree.SpaceAt(dir)
 	switch {
 	case err != nil:
-		return startFailed("look for space", err)
+		return StartFailed("look for space", err)
 	case f.short(space, 1):
 		return f.failure(space, "no run is started")
 	}

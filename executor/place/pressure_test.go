@@ -1,8 +1,6 @@
-package run
+package place
 
 import (
-	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"testing"
@@ -29,20 +27,25 @@ func TestPressure(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := &Runner{Floor: floor}
+				var p pressure
 				ended := map[string]time.Duration{}
 				began := time.Now()
-				disks := []*disk{
-					standIn(r, 1, "idle", tree.Size{}, ended, began),
-					standIn(r, 1, "bytes", tree.Size{Bytes: 1000, Entries: 1}, ended, began),
-					standIn(r, 1, "files", tree.Size{Bytes: 10, Entries: 1000}, ended, began),
-					standIn(r, 2, "elsewhere", tree.Size{Bytes: 1e6, Entries: 1e6}, ended, began),
+				var reports []func()
+				join := func(device uint64, name string, size tree.Size) {
+					w := &writer{device: device, end: func(tree.Space, string) { ended[name] = time.Since(began) }}
+					p.join(w)
+					reports = append(reports, func() { p.relieve(w, size, tt.space, floor) })
 				}
+				join(1, "idle", tree.Size{})
+				join(1, "bytes", tree.Size{Bytes: 1000, Entries: 1})
+				join(1, "files", tree.Size{Bytes: 10, Entries: 1000})
+				elsewhere := &writer{device: 2, added: tree.Size{Bytes: 1e6, Entries: 1e6}, end: func(tree.Space, string) { ended["elsewhere"] = 0 }}
+				p.join(elsewhere)
 				first := ""
 				for range 30 {
-					for _, d := range disks[:3] {
-						if r.Floor.short(tt.space, 1) {
-							r.pressure.relieve(d, tt.space)
+					for _, report := range reports {
+						if Floor(floor).short(tt.space, 1) {
+							report()
 						}
 					}
 					if first == "" && len(ended) == 1 {
@@ -56,13 +59,4 @@ func TestPressure(t *testing.T) {
 			})
 		})
 	}
-}
-
-func standIn(r *Runner, device uint64, name string, added tree.Size, ended map[string]time.Duration, began time.Time) *disk {
-	x := &execution{Runner: r, log: slog.New(slog.DiscardHandler)}
-	_, cancel := context.WithCancelCause(context.Background())
-	x.fail = func(err error) { ended[name] = time.Since(began); cancel(err) }
-	d := &disk{x: x, device: device, size: added}
-	r.pressure.join(d)
-	return d
 }
