@@ -42,9 +42,11 @@ var allowed = map[string][]string{
 	"executor/proof":            {"executor/api", "firewall"},
 	"executor/statedir":         {"executor/tree"},
 
-	"dnsgate":  {"firewall", "firewall/account", "internal/contain", "internal/evloop"},
-	"sniproxy": {"firewall", "firewall/account"},
-	"gate":     {"firewall", "firewall/account", "dnsgate", "sniproxy", "gate/control", "internal/contain", "internal/envvars"},
+	"dnsgate":          {"firewall", "firewall/account", "internal/contain", "internal/evloop"},
+	"sniproxy/resolve": {"firewall", "internal/contain"},
+	"sniproxy/testnet": {"firewall"},
+	"sniproxy":         {"firewall", "firewall/account", "internal/contain", "sniproxy/resolve"},
+	"gate":             {"firewall", "firewall/account", "dnsgate", "sniproxy", "sniproxy/resolve", "gate/control", "internal/contain", "internal/envvars"},
 
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},

@@ -17,7 +17,7 @@ import (
 	"sallyport/firewall"
 	"sallyport/gate"
 	"sallyport/gate/control"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 // loopbackCells are cells in 127/8, all of which is this machine's, so that the
@@ -50,7 +50,7 @@ func TestRealGate(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	daemon := &gate.Daemon{Policies: policies, Resolver: &sniproxy.DNSResolver{}, Log: slog.New(slog.DiscardHandler)}
+	daemon := &gate.Daemon{Policies: policies, Resolver: &resolve.Client{}, Log: slog.New(slog.DiscardHandler)}
 	go func() { served <- daemon.Serve(ctx, ln) }()
 	defer func() {
 		cancel()

@@ -8,7 +8,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 // A fault in the code that reads a hostile answer, which runs on goroutines of its
@@ -20,7 +20,7 @@ import (
 func TestFaultIsOneConnections(t *testing.T) {
 	var broken atomic.Bool
 	g := start(t, upstream(t), func(d *Daemon) {
-		d.Resolver.(*sniproxy.DNSResolver).Observe = func(sniproxy.DNSServer, time.Duration, bool) {
+		d.Resolver.(*resolve.Client).Observe = func(resolve.Server, time.Duration, bool) {
 			if broken.Load() {
 				panic("a test")
 			}

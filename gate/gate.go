@@ -61,7 +61,7 @@ type Daemon struct {
 	// are none.
 	Proxy func(name string) (sniproxy.Proxy, bool)
 	// Cache is the size of the resolver cache of each cell, where the Resolver is a
-	// sniproxy.Lookuper, too; the zero value is none.
+	// resolve.Lookuper, too; the zero value is none.
 	Cache CacheSize
 	// Parked is the account of what stands in the connections of all cells; if nil, one
 	// of sniproxy.DefaultParked bytes.

@@ -23,6 +23,7 @@ import (
 	"sallyport/gate/control"
 	"sallyport/internal/output"
 	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 const allowlist = `version: 1
@@ -128,7 +129,7 @@ func testResolver(t testing.TB) sniproxy.Resolver {
 	})}
 	go srv.ActivateAndServe()
 	t.Cleanup(func() { pc.Close() })
-	return &sniproxy.DNSResolver{Servers: []sniproxy.DNSServer{sniproxy.UDPServer(netip.MustParseAddrPort(pc.LocalAddr().String()))}}
+	return &resolve.Client{Servers: []resolve.Server{resolve.UDPServer(netip.MustParseAddrPort(pc.LocalAddr().String()))}}
 }
 
 // freePorts are three ports that nobody uses at any address. They lie below those that

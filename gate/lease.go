@@ -18,6 +18,7 @@ import (
 	"sallyport/gate/control"
 	"sallyport/internal/contain"
 	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 // A lease is a cell that the gate serves.
@@ -297,7 +298,7 @@ func (o outside) judge(addrs []netip.Addr) error {
 	cells := o.cells.Load()
 	for _, a := range addrs {
 		if cells.has(a.Unmap()) {
-			return &sniproxy.RefusedAnswerError{Detail: fmt.Sprintf("%v is an address of a cell", a)}
+			return &resolve.RefusedError{Detail: fmt.Sprintf("%v is an address of a cell", a)}
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 // The labels of the metrics. Their values come from the code and from the names
@@ -204,7 +204,7 @@ func (m *Metrics) countOf(k decisionKey) *decisionCount {
 }
 
 // asked counts a question to a DNS server.
-func (m *Metrics) asked(server sniproxy.DNSServer, took time.Duration, answered bool) {
+func (m *Metrics) asked(server resolve.Server, took time.Duration, answered bool) {
 	outcome := "failed"
 	if answered {
 		outcome = "answered"

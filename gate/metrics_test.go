@@ -17,7 +17,7 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 // metrics scrapes the control socket.
@@ -34,7 +34,7 @@ func TestMetrics(t *testing.T) {
 	g := start(t, upstream(t), func(d *Daemon) {
 		d.Cache = CacheSize{Names: 8, Least: time.Minute, Most: time.Minute}
 		d.Metrics = NewMetrics()
-		d.Resolver.(*sniproxy.DNSResolver).Observe = d.Metrics.asked
+		d.Resolver.(*resolve.Client).Observe = d.Metrics.asked
 	})
 	g.lease(t, "cell-1", cellLease(1, "run-1", "strict"))
 	for range 2 {
@@ -166,7 +166,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	m := NewMetrics()
 	newServer(t.Context(), &Daemon{Policies: parsePolicies(t, allowlist), Metrics: m})
 	m.decided([]account.Record{{BytesUp: 1, BytesDown: 1}})
-	m.asked(sniproxy.DNSServer{}, 0, true)
+	m.asked(resolve.Server{}, 0, true)
 	m.cached(true)
 	families, err := m.registry.Gather()
 	if err != nil {

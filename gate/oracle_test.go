@@ -17,7 +17,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 // A farSide is what stands beyond a gate: a DNS server that notes its questions
@@ -42,8 +42,8 @@ func beyond(t *testing.T, allowlist string, answers map[string]netip.Addr) (*tes
 	t.Cleanup(func() { pc.Close() })
 	return start(t, upstream(t), func(d *Daemon) {
 		d.Policies = parsePolicies(t, allowlist)
-		d.Resolver = &sniproxy.DNSResolver{Servers: []sniproxy.DNSServer{
-			sniproxy.UDPServer(netip.MustParseAddrPort(pc.LocalAddr().String()))}}
+		d.Resolver = &resolve.Client{Servers: []resolve.Server{
+			resolve.UDPServer(netip.MustParseAddrPort(pc.LocalAddr().String()))}}
 		d.Cache = CacheSize{Names: 8, Least: time.Minute, Most: time.Minute}
 		dial := d.dial
 		d.dial = func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {

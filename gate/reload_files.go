@@ -6,6 +6,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 // files are all that the gate reads anew at a reload: the allowlist, and what the
@@ -13,7 +14,7 @@ import (
 type files struct {
 	*source
 	settings Settings
-	resolver *sniproxy.DNSResolver
+	resolver *resolve.Client
 	proxies  atomic.Pointer[map[string]sniproxy.Proxy]
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 // A CacheSize bounds the resolver cache of one cell.
@@ -16,11 +17,11 @@ type CacheSize struct {
 // own, which ends with it: what a look-up costs tells a sandbox nothing about
 // what others have looked up.
 func (s *server) cellResolver() (sniproxy.Resolver, error) {
-	from, ok := s.Resolver.(sniproxy.Lookuper)
+	from, ok := s.Resolver.(resolve.Lookuper)
 	if !ok || s.Cache.Names == 0 {
 		return s.Resolver, nil
 	}
-	c, err := sniproxy.NewCache(from, s.Cache.Names, s.Cache.Least, s.Cache.Most)
+	c, err := resolve.NewCache(from, s.Cache.Names, s.Cache.Least, s.Cache.Most)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"sallyport/gate/control"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 func TestParseSettings(t *testing.T) {
@@ -71,7 +71,7 @@ func TestParseSettings(t *testing.T) {
 		}
 	}
 	for _, ca := range []string{filepath.Join(t.TempDir(), "absent.pem"), os.DevNull} {
-		s := Settings{Resolvers: []dnsServer{dnsServer(sniproxy.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))}, ResolverCA: ca}
+		s := Settings{Resolvers: []dnsServer{dnsServer(resolve.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))}, ResolverCA: ca}
 		if _, err := s.authorities(); err == nil {
 			t.Errorf("authorities from %s", ca)
 		}
@@ -88,7 +88,7 @@ func TestRunRefusesAllowlist(t *testing.T) {
 	dir := t.TempDir()
 	settings := Settings{
 		Allowlist: filepath.Join(dir, "allowlist.yaml"), ControlSocket: filepath.Join(dir, "control.sock"),
-		Resolvers: []dnsServer{dnsServer(sniproxy.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))},
+		Resolvers: []dnsServer{dnsServer(resolve.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))},
 	}
 	refused := func(t *testing.T, want string) {
 		t.Helper()

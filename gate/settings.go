@@ -15,6 +15,7 @@ import (
 
 	"sallyport/internal/envvars"
 	"sallyport/sniproxy"
+	"sallyport/sniproxy/resolve"
 )
 
 // Settings are what an operator may set, by variables of the environment with
@@ -25,7 +26,7 @@ type Settings struct {
 	// ControlSocket is the path of the unix socket of the control API.
 	ControlSocket string `env:"CONTROL_SOCKET" envDefault:"/run/sallyport/control.sock"`
 	// Resolvers are the DNS servers that the gate asks, as a list with commas, in
-	// the form of sniproxy.ParseDNSServer. If there are none, those of
+	// the form of resolve.ParseServer. If there are none, those of
 	// /etc/resolv.conf.
 	Resolvers []dnsServer `env:"RESOLVERS"`
 	// ResolverCA is the path of a PEM file with the authorities of servers over
@@ -94,17 +95,17 @@ func (s *byteSize) UnmarshalText(text []byte) error {
 }
 
 // resolver is the one that the settings ask for.
-func (s Settings) resolver() (*sniproxy.DNSResolver, error) {
+func (s Settings) resolver() (*resolve.Client, error) {
 	if len(s.Resolvers) == 0 {
-		r, err := sniproxy.SystemResolver("/etc/resolv.conf")
+		r, err := resolve.System("/etc/resolv.conf")
 		if err != nil {
 			return nil, fmt.Errorf("the system's resolvers: %w", err)
 		}
 		return r, nil
 	}
-	r := &sniproxy.DNSResolver{}
+	r := &resolve.Client{}
 	for _, d := range s.Resolvers {
-		r.Servers = append(r.Servers, sniproxy.DNSServer(d))
+		r.Servers = append(r.Servers, resolve.Server(d))
 	}
 	return r, nil
 }
@@ -130,7 +131,7 @@ func (s Settings) authorities() (*x509.CertPool, error) {
 func (s Settings) ResolverNames() []string {
 	var names []string
 	for _, d := range s.Resolvers {
-		names = append(names, sniproxy.DNSServer(d).String())
+		names = append(names, resolve.Server(d).String())
 	}
 	return names
 }
@@ -162,10 +163,10 @@ func (r *refusedPrefix) UnmarshalText(text []byte) error {
 }
 
 // A dnsServer is a DNS server in the settings.
-type dnsServer sniproxy.DNSServer
+type dnsServer resolve.Server
 
 func (s *dnsServer) UnmarshalText(text []byte) error {
-	d, err := sniproxy.ParseDNSServer(strings.TrimSpace(string(text)))
+	d, err := resolve.ParseServer(strings.TrimSpace(string(text)))
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/internal/contain"
 )
 
 // How long a listener rests that could not accept: the first time, doubled each
@@ -155,7 +156,7 @@ func (d *door) open(events uint32) {
 	}
 }
 
-func (d *door) panicked(err error) { d.v.warn("accepting panicked", err) }
+func (d *door) Panicked(err error) { d.v.warn("accepting panicked", err) }
 
 // close accepts no more connections, and cuts those that there are.
 func (d *door) close() {
@@ -167,7 +168,7 @@ func (d *door) close() {
 	for t := d.v.tunnels.first; t != nil; {
 		next := t.next
 		func() {
-			defer contain(t)
+			defer contain.To(t)
 			t.endNow()
 		}()
 		t = next

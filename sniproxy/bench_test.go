@@ -5,10 +5,12 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"sallyport/sniproxy/testnet"
 )
 
 func BenchmarkHello(b *testing.B) {
-	raw := goHello(b, "site.example")
+	raw := testnet.GoHello(b, "site.example")
 	b.ReportAllocs()
 	for b.Loop() {
 		var s helloScanner
@@ -41,8 +43,8 @@ func BenchmarkRequest(b *testing.B) {
 // with one byte and then gives its connection to serve.
 func benchCell(b testing.TB, serve func(net.Conn)) (*cell, []byte) {
 	c := newCell(b, "strict", nil)
-	hello := goHello(b, "site.example")
-	ln := listen(b)
+	hello := testnet.GoHello(b, "site.example")
+	ln := testnet.Listen(b)
 	b.Cleanup(func() { ln.Close() })
 	go func() {
 		for {
@@ -70,7 +72,7 @@ func openBench(b testing.TB, c *cell, hello []byte) net.Conn {
 	if err != nil {
 		b.Fatal(err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testnet.Patience))
 	if _, err := conn.Write(hello); err != nil {
 		b.Fatal(err)
 	}

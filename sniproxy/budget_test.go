@@ -14,10 +14,11 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/firewall/budget"
+	"sallyport/sniproxy/testnet"
 )
 
 // budgetCell is a cell whose run has a budget, and a canary on its far side.
-func budgetCell(t *testing.T, b budget.Budget) (*cell, *canary) {
+func budgetCell(t *testing.T, b budget.Budget) (*cell, *testnet.Canary) {
 	t.Helper()
 	return newTunnelCell(t, func(s *Server) { s.Meter = account.NewMeter(b) })
 }
@@ -30,15 +31,13 @@ func wantBudget(t *testing.T, r account.Record, detail string) {
 	}
 }
 
-func helloFor(name string) []byte { return record(message(sni(name))) }
-
 // The last byte of each budget passes a tunnel; the one after it cuts it.
 //
 // probe: X5
 // oracle: both ends of the tunnel, to the byte, and the record
 func TestBudgetTunnel(t *testing.T) {
 	const room = 1000
-	hello := int64(len(helloFor("site.example")))
+	hello := int64(len(testnet.HelloFor("site.example")))
 	for _, test := range []struct {
 		name   string
 		budget budget.Budget
@@ -51,21 +50,21 @@ func TestBudgetTunnel(t *testing.T) {
 		{"hostDownload", budget.Budget{HostDownload: room}, false, "over budget: hostDownload 1kB"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			noLeak(t)
+			testnet.NoLeak(t)
 			c, k := budgetCell(t, test.budget)
 			client, up := c.open(k)
 			from, to := up, client
 			if test.up {
 				from, to = client, up
 			}
-			send(t, from, make([]byte, room-1))
-			readN(t, to, room-1)
-			send(t, from, []byte{1})
-			readN(t, to, 1)
-			send(t, to, []byte("the other way is free"))
-			readN(t, from, 21)
+			testnet.Send(t, from, make([]byte, room-1))
+			testnet.ReadN(t, to, room-1)
+			testnet.Send(t, from, []byte{1})
+			testnet.ReadN(t, to, 1)
+			testnet.Send(t, to, []byte("the other way is free"))
+			testnet.ReadN(t, from, 21)
 
-			send(t, from, []byte{2})
+			testnet.Send(t, from, []byte{2})
 			for _, conn := range []net.Conn{client, up} {
 				if n, err := io.Copy(io.Discard, conn); err == nil || n > 1 {
 					t.Errorf("%d bytes, %v; want a cut", n, err)
@@ -79,21 +78,21 @@ func TestBudgetTunnel(t *testing.T) {
 
 			// The next one is refused with an alert, and not even looked up.
 			asked := c.resolver.asked.Load()
-			again := dialTCP(t, c.tls)
-			send(t, again, helloFor("site.example"))
+			again := testnet.Dial(t, c.tls)
+			testnet.Send(t, again, testnet.HelloFor("site.example"))
 			if got, err := io.ReadAll(again); err != nil || !bytes.Equal(got, alertAccessDenied.record()) {
 				t.Errorf("got %x, %v", got, err)
 			}
 			wantBudget(t, c.last(2), test.detail)
-			if c.resolver.asked.Load() != asked || k.count.Load() != 1 {
+			if c.resolver.asked.Load() != asked || k.Count.Load() != 1 {
 				t.Error("a run over budget reached the outside")
 			}
 
 			// Another host has its own account, the total has not.
-			other := dialTCP(t, c.tls)
-			send(t, other, helloFor("other.example"))
+			other := testnet.Dial(t, c.tls)
+			testnet.Send(t, other, testnet.HelloFor("other.example"))
 			if strings.HasPrefix(test.name, "host") {
-				readN(t, k.next(t), int(hello)+1)
+				testnet.ReadN(t, k.Next(t), int(hello)+1)
 			} else {
 				wantBudget(t, c.last(3), test.detail)
 			}
@@ -103,13 +102,13 @@ func TestBudgetTunnel(t *testing.T) {
 
 // A tunnel that ends within its budgets ends as one without.
 func TestBudgetTunnelWithin(t *testing.T) {
-	hello := int64(len(helloFor("site.example")))
+	hello := int64(len(testnet.HelloFor("site.example")))
 	c, k := budgetCell(t, budget.Budget{Upload: hello + 5, HostUpload: hello + 5, Download: 5, HostDownload: 5})
 	client, up := c.open(k)
-	send(t, client, []byte("12345"))
-	readN(t, up, 5)
-	send(t, up, []byte("12345"))
-	readN(t, client, 5)
+	testnet.Send(t, client, []byte("12345"))
+	testnet.ReadN(t, up, 5)
+	testnet.Send(t, up, []byte("12345"))
+	testnet.ReadN(t, client, 5)
 	client.Close()
 	up.Close()
 	if r := c.last(1); r.Verdict != firewall.Allow || r.Reason != firewall.ReasonListed || r.BytesUp != hello+5 || r.BytesDown != 5 {
@@ -120,7 +119,7 @@ func TestBudgetTunnelWithin(t *testing.T) {
 // What the kernel moves is bounded as well: the piece that would go over the budget,
 // whose size is a pipe's at most, is counted and not passed on.
 func TestBudgetTunnelBulk(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	const limit = 1 << 20
 	c, k := budgetCell(t, budget.Budget{Upload: limit})
 	client, up := c.open(k)
@@ -141,14 +140,14 @@ func TestBudgetTunnelBulk(t *testing.T) {
 
 // A hello that is over the budget itself does not leave.
 func TestBudgetHello(t *testing.T) {
-	hello := helloFor("site.example")
+	hello := testnet.HelloFor("site.example")
 	for _, room := range []int{0, -1} {
 		c, k := budgetCell(t, budget.Budget{HostUpload: int64(len(hello) + room)})
-		client := dialTCP(t, c.tls)
-		send(t, client, hello)
-		up := k.next(t)
+		client := testnet.Dial(t, c.tls)
+		testnet.Send(t, client, hello)
+		up := k.Next(t)
 		if room == 0 {
-			readN(t, up, len(hello))
+			testnet.ReadN(t, up, len(hello))
 			continue
 		}
 		if got, _ := io.ReadAll(up); len(got) > 0 {
@@ -177,16 +176,16 @@ func TestBudgetNames(t *testing.T) {
 		} {
 			t.Run(service+" "+name, func(t *testing.T) {
 				c, k := budgetCell(t, test.budget)
-				c.origin("127.0.0.1:80", k.addr)
+				c.origin("127.0.0.1:80", k.Addr)
 				n := 0
 				ask := func(host string) account.Record {
 					if n++; service == "tls" {
-						conn := dialTCP(t, c.tls)
-						send(t, conn, helloFor(host))
+						conn := testnet.Dial(t, c.tls)
+						testnet.Send(t, conn, testnet.HelloFor(host))
 						_, _ = io.ReadAll(conn)
 					} else {
-						conn := dialTCP(t, c.http)
-						send(t, conn, []byte("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
+						conn := testnet.Dial(t, c.http)
+						testnet.Send(t, conn, []byte("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
 						_, _ = io.ReadAll(conn)
 					}
 					return c.last(n)
@@ -218,16 +217,16 @@ func TestBudgetNamesApex(t *testing.T) {
 	c, k := budgetCell(t, budget.Budget{WildcardNames: 1, WildcardBytes: 1})
 	c.resolver.set("x.site.example", "127.0.0.1")
 	c.open(k)
-	send(t, dialTCP(t, c.tls), helloFor("x.site.example"))
-	k.next(t)
+	testnet.Send(t, testnet.Dial(t, c.tls), testnet.HelloFor("x.site.example"))
+	k.Next(t)
 	c.open(k)
 }
 
 func TestBudgetConnections(t *testing.T) {
 	c, k := budgetCell(t, budget.Budget{Connections: 2})
 	a, _ := c.open(k)
-	idle := dialTCP(t, c.http)
-	eventually(t, "two connections", func() bool { return c.server.open.Load() == 2 })
+	idle := testnet.Dial(t, c.http)
+	testnet.Eventually(t, "two connections", func() bool { return c.server.open.Load() == 2 })
 	for i, addr := range []string{c.tls, c.http} {
 		if got, _ := knock(addr); len(got) > 0 {
 			t.Errorf("got %q", got)
@@ -236,7 +235,7 @@ func TestBudgetConnections(t *testing.T) {
 	}
 	reset(a)
 	idle.Close()
-	eventually(t, "both to end", func() bool { return c.server.open.Load() == 0 })
+	testnet.Eventually(t, "both to end", func() bool { return c.server.open.Load() == 0 })
 	c.open(k)
 }
 
@@ -271,7 +270,7 @@ func TestBudgetConnectionRate(t *testing.T) {
 		return allowed, refused
 	}
 	took := time.Since(start)
-	eventually(t, "every connection to be on record", func() bool { allowed, refused := sum(); return allowed+refused == flood })
+	testnet.Eventually(t, "every connection to be on record", func() bool { allowed, refused := sum(); return allowed+refused == flood })
 	allowed, refused := sum()
 	if most := perSecond * (2 + int(took/time.Second)); allowed < perSecond || allowed > most {
 		t.Errorf("%d connections passed, want %d to %d; %d were refused", allowed, perSecond, most, refused)
@@ -299,7 +298,7 @@ func TestBudgetConnectionRateKept(t *testing.T) {
 	ask := func(host string) []byte { return []byte("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n") }
 	c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(budget.Budget{ConnectionsPerSecond: perSecond}) })
 	o := newOrigin(t, c, echo)
-	conn := dialTCP(t, c.http)
+	conn := testnet.Dial(t, c.http)
 	br, start := bufio.NewReader(conn), time.Now()
 	read := func() (status int, body string) {
 		resp, err := http.ReadResponse(br, nil)
@@ -308,7 +307,7 @@ func TestBudgetConnectionRateKept(t *testing.T) {
 	}
 	const same = 50
 	for i := range same {
-		send(t, conn, ask("site.example"))
+		testnet.Send(t, conn, ask("site.example"))
 		if status, body := read(); status != 200 {
 			t.Fatalf("request %d to the same host: %d %q", i, status, body)
 		}
@@ -320,7 +319,7 @@ func TestBudgetConnectionRateKept(t *testing.T) {
 	for status := 200; ; passed++ {
 		host := fmt.Sprintf("h%d.site.example", passed)
 		c.resolver.set(host, "127.0.0.1")
-		send(t, conn, ask(host))
+		testnet.Send(t, conn, ask(host))
 		if status, last = read(); status != 200 {
 			break
 		}
@@ -339,12 +338,12 @@ func TestBudgetConnectionRateKept(t *testing.T) {
 
 // Two runs do not spend from one account.
 func TestBudgetIsOfOneRun(t *testing.T) {
-	hello := int64(len(helloFor("site.example")))
+	hello := int64(len(testnet.HelloFor("site.example")))
 	b := budget.Budget{Upload: hello, HostUpload: hello, Connections: 1, WildcardNames: 1}
 	for range 2 {
 		c, k := budgetCell(t, b)
 		client, _ := c.open(k)
-		send(t, client, []byte("x"))
+		testnet.Send(t, client, []byte("x"))
 		if r := c.last(1); r.Reason != firewall.ReasonBudget {
 			t.Errorf("record %+v", r)
 		}
@@ -401,7 +400,7 @@ func TestBudgetHTTPUpload(t *testing.T) {
 		"chunked": func() io.Reader { return io.MultiReader(bytes.NewReader(make([]byte, size))) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			noLeak(t)
+			testnet.NoLeak(t)
 			request := func(c *cell) (*http.Response, error) {
 				return c.client().Post("http://site.example/up", "text/plain", body())
 			}
@@ -458,7 +457,7 @@ func TestBudgetHTTPUpload(t *testing.T) {
 }
 
 func TestBudgetHTTPDownload(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	request := func(c *cell) (*http.Response, error) { return c.client().Get("http://site.example/") }
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "200000")
@@ -495,7 +494,7 @@ func TestBudgetHTTPDownload(t *testing.T) {
 
 // A response without an end is cut where the budget ends, not after it.
 func TestBudgetHTTPStream(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	const limit = 1_000_000
 	c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(budget.Budget{Download: limit}) })
 	newOrigin(t, c, func(w http.ResponseWriter, r *http.Request) {

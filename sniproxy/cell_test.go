@@ -3,23 +3,18 @@ package sniproxy
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/testnet"
 )
-
-// patience bounds every wait of the tests; none of them takes that long.
-const patience = 20 * time.Second
 
 // testAllowlist admits loopback for the hosts that the tests serve themselves.
 const testAllowlist = `
@@ -99,7 +94,7 @@ func newCell(tb testing.TB, policy string, change func(*Server)) *cell {
 	c.resolver.set("other.example", "127.0.0.1")
 	c.server = &Server{
 		Policy: testPolicy(tb, policy), Prefix: netip.MustParsePrefix("127.0.0.0/8"), Resolver: c.resolver,
-		route: c.route, Record: c.record, HelloTimeout: patience,
+		route: c.route, Record: c.record, HelloTimeout: testnet.Patience,
 		Parked: NewParked(4 << 30), // a machine may let one connection hold more than a cell's part
 	}
 	if change != nil {
@@ -125,6 +120,7 @@ func newCell(tb testing.TB, policy string, change func(*Server)) *cell {
 	return c
 }
 
+// listen listens as the services want it.
 func listen(tb testing.TB) net.Listener {
 	tb.Helper()
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return ClientOptions(c) }}
@@ -170,7 +166,7 @@ func (c *cell) dials() []netip.AddrPort {
 func (c *cell) wait(n int) []account.Record {
 	c.tb.Helper()
 	var got []account.Record
-	eventually(c.tb, "a record", func() bool {
+	testnet.Eventually(c.tb, "a record", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		got = append(got[:0], c.records...)
@@ -186,96 +182,4 @@ func (c *cell) wait(n int) []account.Record {
 func (c *cell) last(n int) account.Record {
 	c.tb.Helper()
 	return c.wait(n)[n-1]
-}
-
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("waited %v for %s", patience, what)
-		}
-	}
-}
-
-func dialTCP(tb testing.TB, addr string) *net.TCPConn {
-	tb.Helper()
-	c, err := net.DialTimeout("tcp", addr, patience)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	return c.(*net.TCPConn)
-}
-
-// A canary is a plain TCP listener on the far side that hands out its
-// connections and counts them.
-type canary struct {
-	addr  string
-	conns chan *net.TCPConn
-	count atomic.Int64
-}
-
-func newCanary(tb testing.TB) *canary {
-	tb.Helper()
-	return newCanaryAt(tb, "127.0.0.1:0")
-}
-
-func newCanaryAt(tb testing.TB, addr string) *canary {
-	tb.Helper()
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	k := &canary{addr: ln.Addr().String(), conns: make(chan *net.TCPConn, 1024)}
-	tb.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			k.count.Add(1)
-			_ = c.SetDeadline(time.Now().Add(patience))
-			k.conns <- c.(*net.TCPConn)
-		}
-	}()
-	return k
-}
-
-func (k *canary) next(tb testing.TB) *net.TCPConn {
-	tb.Helper()
-	select {
-	case c := <-k.conns:
-		tb.Cleanup(func() { c.Close() })
-		return c
-	case <-time.After(patience):
-		tb.Fatal("nothing reached the canary")
-		return nil
-	}
-}
-
-func readN(tb testing.TB, r io.Reader, n int) []byte {
-	tb.Helper()
-	b := make([]byte, n)
-	if _, err := io.ReadFull(r, b); err != nil {
-		tb.Fatalf("reading %d bytes: %v", n, err)
-	}
-	return b
-}
-
-func send(tb testing.TB, w io.Writer, b []byte) {
-	tb.Helper()
-	if _, err := w.Write(b); err != nil {
-		tb.Fatal(err)
-	}
-}
-
-// noLeak checks at the end of the test that it left no goroutine behind.
-func noLeak(t *testing.T) {
-	t.Helper()
-	before := runtime.NumGoroutine()
-	t.Cleanup(func() {
-		eventually(t, "all goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
-	})
 }

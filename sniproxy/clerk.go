@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sallyport/firewall/account"
+	"sallyport/internal/contain"
 )
 
 const (
@@ -127,7 +128,7 @@ func keep(batch []delivery) {
 }
 
 func (d *delivery) note() {
-	defer contain(d)
+	defer contain.To(d)
 	if d.turned {
 		d.v.turnAway(d.refusal, d.rec.Client)
 		return
@@ -136,8 +137,8 @@ func (d *delivery) note() {
 }
 
 func (d *delivery) flush() {
-	defer contain(d)
+	defer contain.To(d)
 	d.v.flush()
 }
 
-func (d *delivery) panicked(err error) { d.v.warn("keeping a record panicked", err) }
+func (d *delivery) Panicked(err error) { d.v.warn("keeping a record panicked", err) }

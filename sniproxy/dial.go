@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
+	"sallyport/sniproxy/resolve"
 )
 
 // Bounds on reaching an upstream. There are more addresses than tries in some
@@ -24,19 +26,12 @@ const (
 // an idle time-out: a model may think for long before its next token.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
-// A RefusedAnswerError says that a name must not be followed to where DNS leads.
-type RefusedAnswerError struct {
-	Detail string // for a person; holds no unescaped input
-}
-
-func (e *RefusedAnswerError) Error() string { return "refused answer: " + e.Detail }
-
 // connect resolves the name that d allows, has the whole answer judged and dials
 // one of the addresses that were judged.
 func (s *Server) connect(ctx context.Context, name firewall.Name, port uint16, d firewall.Decision) (_ *net.TCPConn, _ netip.AddrPort, r *refusal) {
 	defer func() {
 		if p := recover(); p != nil {
-			r = fault(newPanicError(p))
+			r = fault(contain.New(p))
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -130,7 +125,7 @@ func settled(d dialled) (*net.TCPConn, netip.AddrPort, *refusal) {
 func (s *Server) try(ctx context.Context, addr netip.AddrPort, results chan<- dialled) {
 	d := dialled{addr: addr}
 	defer func() { results <- d }()
-	defer contained(&d.err)
+	defer contain.Error(&d.err)
 	d.conn, d.err = s.dial(ctx, addr)
 }
 
@@ -174,7 +169,7 @@ func (s *Server) dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, e
 }
 
 func resolveFault(err error) *refusal {
-	var refused *RefusedAnswerError
+	var refused *resolve.RefusedError
 	switch {
 	case err == nil:
 		return nil

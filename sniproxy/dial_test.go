@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"sallyport/sniproxy/testnet"
 )
 
 func addrs(s string) (list []netip.Addr) {
@@ -82,7 +84,7 @@ func TestDialAnyStagger(t *testing.T) {
 
 // The first to answer wins, the others are ended and closed.
 func TestDialAnyWinner(t *testing.T) {
-	ln := listen(t)
+	ln := testnet.Listen(t)
 	t.Cleanup(func() { ln.Close() })
 	slow := make(chan struct{})
 	s := &Server{Dial: func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {

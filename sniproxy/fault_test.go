@@ -16,12 +16,16 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/internal/output"
+	"sallyport/sniproxy/resolve"
+	"sallyport/sniproxy/testnet"
 )
 
 // A lookuperFunc finds addresses that must not be kept.
-type lookuperFunc func(firewall.Name) (Answer, error)
+type lookuperFunc func(firewall.Name) (resolve.Answer, error)
 
-func (f lookuperFunc) Lookup(_ context.Context, name firewall.Name) (Answer, error) { return f(name) }
+func (f lookuperFunc) Lookup(_ context.Context, name firewall.Name) (resolve.Answer, error) {
+	return f(name)
+}
 
 // brokenFor panics over one host, wherever it is told of it.
 func brokenFor(name firewall.Name) {
@@ -33,34 +37,34 @@ func brokenFor(name firewall.Name) {
 // A fault in any of the goroutines that reach a host ends the one connection that it
 // was about: it is refused, on record and in the log, and what stands goes on.
 func TestPanicsAreContained(t *testing.T) {
-	far := newCanary(t)
+	far := testnet.NewCanary(t)
 	dialFar := func(context.Context, netip.AddrPort) (*net.TCPConn, error) {
-		c, err := net.Dial("tcp", far.addr)
+		c, err := net.Dial("tcp", far.Addr)
 		if err != nil {
 			return nil, err
 		}
 		return c.(*net.TCPConn), nil
 	}
-	dns := startDNS(t, "site.example. 0 IN A 127.0.0.1\nother.example. 0 IN A 127.0.0.2\n")
+	dns := testnet.StartDNS(t, "site.example. 0 IN A 127.0.0.1\nother.example. 0 IN A 127.0.0.2\n")
 	// exchange is a resolver that panics on its own goroutines while it reads an answer
 	// for other.example.
-	exchange := func(server string) *DNSResolver {
-		return &DNSResolver{Servers: []DNSServer{UDPServer(netip.MustParseAddrPort(server))},
-			Observe: func(DNSServer, time.Duration, bool) {
-				if asked := dns.questions(); len(asked) > 0 && strings.Contains(asked[len(asked)-1], "other.example.") {
+	exchange := func(server string) *resolve.Client {
+		return &resolve.Client{Servers: []resolve.Server{resolve.UDPServer(netip.MustParseAddrPort(server))},
+			Observe: func(resolve.Server, time.Duration, bool) {
+				if asked := dns.Questions(); len(asked) > 0 && strings.Contains(asked[len(asked)-1], "other.example.") {
 					panic("a test")
 				}
 			}}
 	}
 	for what, change := range map[string]func(*Server){
-		"look-up": func(s *Server) { s.Resolver = exchange(dns.addr.String()) },
+		"look-up": func(s *Server) { s.Resolver = exchange(dns.Addr.String()) },
 		"look-up by way of a cache": func(s *Server) {
-			s.Resolver, _ = NewCache(exchange(dns.addr.String()), 8, 0, time.Minute)
+			s.Resolver, _ = resolve.NewCache(exchange(dns.Addr.String()), 8, 0, time.Minute)
 		},
 		"cache": func(s *Server) {
-			s.Resolver, _ = NewCache(lookuperFunc(func(name firewall.Name) (Answer, error) {
+			s.Resolver, _ = resolve.NewCache(lookuperFunc(func(name firewall.Name) (resolve.Answer, error) {
 				brokenFor(name)
-				return Answer{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}, nil
+				return resolve.Answer{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}, nil
 			}), 8, 0, time.Minute)
 		},
 		"dial": func(s *Server) {
@@ -87,22 +91,22 @@ func TestPanicsAreContained(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			noLeak(t)
+			testnet.NoLeak(t)
 			var log output.Buffer
 			c := newCell(t, "strict", func(s *Server) {
 				change(s)
 				s.Log = slog.New(slog.NewTextHandler(&log, nil))
 			})
-			c.origin("127.0.0.1:443", far.addr)
+			c.origin("127.0.0.1:443", far.Addr)
 			stands, up := c.open(far)
 
-			client := dialTCP(t, c.tls)
-			send(t, client, helloFor("other.example"))
+			client := testnet.Dial(t, c.tls)
+			testnet.Send(t, client, testnet.HelloFor("other.example"))
 			if got, err := io.ReadAll(client); err != nil || len(got) == 0 || alert(got[len(got)-1]) != alertInternalError {
 				t.Errorf("on 443 the client got %v, %v", got, err)
 			}
-			plain := dialTCP(t, c.http)
-			send(t, plain, []byte("GET / HTTP/1.1\r\nHost: other.example\r\n\r\n"))
+			plain := testnet.Dial(t, c.http)
+			testnet.Send(t, plain, []byte("GET / HTTP/1.1\r\nHost: other.example\r\n\r\n"))
 			if got, err := io.ReadAll(plain); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 502") {
 				t.Errorf("on 80 the client got %.80q, %v", got, err)
 			}
@@ -114,8 +118,8 @@ func TestPanicsAreContained(t *testing.T) {
 			if n := strings.Count(log.String(), "panicked"); n != 2 || !strings.Contains(log.String(), "a test") {
 				t.Errorf("%d panics in the log:\n%s", n, log.String())
 			}
-			send(t, stands, []byte("still"))
-			readN(t, up, 5)
+			testnet.Send(t, stands, []byte("still"))
+			testnet.ReadN(t, up, 5)
 			c.open(far)
 			for _, conn := range []net.Conn{client, plain} {
 				conn.Close()
@@ -141,15 +145,15 @@ func viaPolicy(t *testing.T) *firewall.Policy {
 // A body the sending of which has failed ends its exchange: neither side takes the
 // part for the whole, and the record says whose fault it was.
 func TestSenderPanic(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c := newCell(t, "strict", nil)
-	far := newCanary(t)
-	client, up := dialTCP(t, far.addr), dialTCP(t, far.addr)
-	far.next(t)
-	upstreamEnd := far.next(t)
+	far := testnet.NewCanary(t)
+	client, up := testnet.Dial(t, far.Addr), testnet.Dial(t, far.Addr)
+	far.Next(t)
+	upstreamEnd := far.Next(t)
 	h := &httpConn{v: &service{Server: c.server, kind: account.KindHTTP}, client: client,
 		br: bufio.NewReader(brokenReader{}), in: newHeadBuffer(c.server)}
-	meter, _ := c.server.meter().Reach(parseName(t, "site.example"), c.server.Policy.Decide(parseName(t, "site.example"), portHTTP))
+	meter, _ := c.server.meter().Reach(testnet.ParseName(t, "site.example"), c.server.Policy.Decide(testnet.ParseName(t, "site.example"), portHTTP))
 	h.up = newUpstream(c.server, &flow{up: up, meter: meter})
 	more, r, again := h.exchange(&request{method: http.MethodPost, length: 10, framed: true}, false)
 	if more || again || r == nil || r.reason != firewall.ReasonFault {
@@ -169,7 +173,7 @@ func (brokenReader) Read([]byte) (int, error) { panic("a test") }
 // A panic anywhere in the handling of a request leaves its record, one, and nothing
 // of it behind.
 func TestRequestPanic(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	calls := 0
 	c := newCell(t, "strict", func(s *Server) {
 		p := s.Policy
@@ -180,15 +184,15 @@ func TestRequestPanic(t *testing.T) {
 			return p
 		}
 	})
-	k := newCanary(t)
-	c.origin("127.0.0.1:80", k.addr)
-	client := dialTCP(t, c.http)
-	send(t, client, []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"))
+	k := testnet.NewCanary(t)
+	c.origin("127.0.0.1:80", k.Addr)
+	client := testnet.Dial(t, c.http)
+	testnet.Send(t, client, []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"))
 	_, _ = io.ReadAll(client)
 	if r := c.last(1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonFault || r.Host != "site.example" {
 		t.Errorf("record %+v", r)
 	}
-	eventually(t, "the connection to be counted out", func() bool { return c.server.Open() == 0 })
+	testnet.Eventually(t, "the connection to be counted out", func() bool { return c.server.Open() == 0 })
 	c.end()
 	if c.server.flows.first != nil {
 		t.Error("an exchange is left behind")

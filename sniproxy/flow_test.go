@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // changing makes a cell whose policy the test exchanges.
@@ -66,21 +67,21 @@ func TestPolicyChanged(t *testing.T) {
 		{"the policy is gone", nil, "not_listed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			noLeak(t)
+			testnet.NoLeak(t)
 			c, set := changing(t, nil)
 			c.resolver.set("www.site.example", "127.0.0.1")
-			far := newCanary(t)
-			c.origin("127.0.0.1:443", far.addr)
-			hello := goHello(t, "www.site.example")
-			client := dialTCP(t, c.tls)
-			send(t, client, hello)
-			up := far.next(t)
-			readN(t, up, len(hello))
+			far := testnet.NewCanary(t)
+			c.origin("127.0.0.1:443", far.Addr)
+			hello := testnet.GoHello(t, "www.site.example")
+			client := testnet.Dial(t, c.tls)
+			testnet.Send(t, client, hello)
+			up := far.Next(t)
+			testnet.ReadN(t, up, len(hello))
 
 			set(test.to)
 			if test.cut == "" {
-				send(t, client, []byte("more"))
-				readN(t, up, 4)
+				testnet.Send(t, client, []byte("more"))
+				testnet.ReadN(t, up, 4)
 				client.Close()
 				up.Close()
 				if r := c.last(1); r.Verdict != firewall.Allow {
@@ -111,23 +112,23 @@ func TestClosedPolicyCutsNothing(t *testing.T) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 		})
 	})
-	far := newCanary(t)
-	c.origin("127.0.0.1:443", far.addr)
-	hello := goHello(t, "site.example")
-	client := dialTCP(t, c.tls)
-	send(t, client, hello)
+	far := testnet.NewCanary(t)
+	c.origin("127.0.0.1:443", far.Addr)
+	hello := testnet.GoHello(t, "site.example")
+	client := testnet.Dial(t, c.tls)
+	testnet.Send(t, client, hello)
 	<-resolving
 	closed := testPolicy(t, "hidden").Closed(firewall.ReasonLog, "no log")
 	set(closed)
 	close(resume)
-	up := far.next(t)
-	readN(t, up, len(hello))
+	up := far.Next(t)
+	testnet.ReadN(t, up, len(hello))
 	set(testPolicy(t, "hidden").Closed(firewall.ReasonLog, "no log"))
-	send(t, client, []byte("more"))
-	readN(t, up, 4)
+	testnet.Send(t, client, []byte("more"))
+	testnet.ReadN(t, up, 4)
 
-	refused := dialTCP(t, c.tls)
-	send(t, refused, hello)
+	refused := testnet.Dial(t, c.tls)
+	testnet.Send(t, refused, hello)
 	if got, err := io.ReadAll(refused); err != nil || string(got) != string(alertAccessDenied.record()) {
 		t.Errorf("the refused client got %x, %v", got, err)
 	}
@@ -153,15 +154,15 @@ func TestPolicyChangedMeanwhile(t *testing.T) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 		})
 	})
-	far := newCanary(t)
-	c.origin("127.0.0.1:443", far.addr)
-	client := dialTCP(t, c.tls)
-	send(t, client, goHello(t, "site.example"))
+	far := testnet.NewCanary(t)
+	c.origin("127.0.0.1:443", far.Addr)
+	client := testnet.Dial(t, c.tls)
+	testnet.Send(t, client, testnet.GoHello(t, "site.example"))
 	<-resolving
 	set(nil)
 	close(resume)
 	wantCut(t, client)
-	wantCut(t, far.next(t))
+	wantCut(t, far.Next(t))
 	if r := c.last(1); r.Reason != firewall.ReasonPolicyChanged || r.BytesUp != 0 {
 		t.Errorf("record %+v", r)
 	}
@@ -171,17 +172,17 @@ func TestPolicyChangedMeanwhile(t *testing.T) {
 // policy, and one that is still allowed gets a connection that was judged by it.
 func TestPolicyChangedBetweenRequests(t *testing.T) {
 	c, set := changing(t, nil)
-	far := newCanary(t)
-	c.origin("127.0.0.1:80", far.addr)
-	client := dialTCP(t, c.http)
+	far := testnet.NewCanary(t)
+	c.origin("127.0.0.1:80", far.Addr)
+	client := testnet.Dial(t, c.http)
 	br := bufio.NewReader(client)
 	serve := func() {
 		t.Helper()
-		up := far.next(t)
+		up := far.Next(t)
 		if _, err := http.ReadRequest(bufio.NewReader(up)); err != nil {
 			t.Fatal(err)
 		}
-		send(t, up, []byte("HTTP/1.1 204 No Content\r\n\r\n"))
+		testnet.Send(t, up, []byte("HTTP/1.1 204 No Content\r\n\r\n"))
 	}
 	get := func(host string, want int) {
 		t.Helper()
@@ -191,20 +192,20 @@ func TestPolicyChangedBetweenRequests(t *testing.T) {
 		}
 	}
 	ask := []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n")
-	send(t, client, ask)
+	testnet.Send(t, client, ask)
 	serve()
 	get("site.example", 204)
 	c.wait(1) // the first exchange has ended
 	set(testPolicy(t, "strict"))
-	send(t, client, ask)
+	testnet.Send(t, client, ask)
 	serve() // over a connection of its own
 	get("site.example", 204)
 	c.wait(2)
 	set(nil)
-	send(t, client, ask)
+	testnet.Send(t, client, ask)
 	get("site.example", 403)
 	c.wait(3)
-	if n := far.count.Load(); n != 2 {
+	if n := far.Count.Load(); n != 2 {
 		t.Errorf("%d connections upstream, want 2", n)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/testnet"
 )
 
 // A judgement is a request as the gate understood it.
@@ -127,7 +128,7 @@ func exchange(t *testing.T, addr string, raw []byte) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testnet.Patience))
 	go func() { // the other side may hang up inside
 		_, _ = conn.Write(raw)
 		_ = conn.(*net.TCPConn).CloseWrite()
@@ -156,7 +157,7 @@ func FuzzNginx(f *testing.F) {
 func checkAtNginx(t *testing.T, n *nginx, c *cell, policy *firewall.Policy, raw []byte) {
 	t.Helper()
 	exchange(t, c.http, raw)
-	eventually(t, "the connection to end", func() bool { return c.server.open.Load() == 0 })
+	testnet.Eventually(t, "the connection to end", func() bool { return c.server.open.Load() == 0 })
 	c.mu.Lock()
 	records := c.records
 	c.records, c.dialled = nil, nil

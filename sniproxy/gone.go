@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sallyport/internal/contain"
 )
 
 // How an end of a tunnel is treated that broke after it had finished: its host
@@ -126,7 +128,7 @@ func (p *patrol) expired() {
 
 // watch cuts a tunnel that nothing would end.
 func (t *tunnel) watch() {
-	defer contain(t)
+	defer contain.To(t)
 	t.watched = true
 	if err := setKeepAlive(t.up.fd); err != nil {
 		t.cut()

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // control calls f with the descriptor of c.
@@ -31,7 +32,7 @@ func control(t *testing.T, c *net.TCPConn, f func(fd int) error) {
 // arrive waits until the other end's kernel has all that c has sent, and its end.
 func arrive(t *testing.T, c *net.TCPConn) {
 	t.Helper()
-	eventually(t, "all to arrive", func() (all bool) {
+	testnet.Eventually(t, "all to arrive", func() (all bool) {
 		control(t, c, func(fd int) error {
 			n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 			all = n == 0
@@ -62,7 +63,7 @@ func (c *cell) standing(ok func(*tunnel) bool) (stands, holds bool) {
 // ended the tunnel.
 func (c *cell) noticed() {
 	c.tb.Helper()
-	eventually(c.tb, "the gate to notice", func() bool {
+	testnet.Eventually(c.tb, "the gate to notice", func() bool {
 		stands, broken := c.standing(func(t *tunnel) bool { return t.client.broken || t.up.broken })
 		return broken || !stands
 	})
@@ -89,7 +90,7 @@ func TestTunnelTail(t *testing.T) {
 		{"upload without an end", 100 << 10, true, false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			noLeak(t)
+			testnet.NoLeak(t)
 			c, k := newTunnelCell(t, nil)
 			slow, done := c.open(k)
 			if test.up {
@@ -97,7 +98,7 @@ func TestTunnelTail(t *testing.T) {
 			}
 			data := make([]byte, test.size)
 			_, _ = rand.Read(data)
-			send(t, done, data)
+			testnet.Send(t, done, data)
 			if test.finished {
 				_ = done.CloseWrite()
 			}
@@ -119,7 +120,7 @@ func TestTunnelTail(t *testing.T) {
 			if n := r.BytesDown + r.BytesUp; test.finished && n < int64(len(data)) || r.Detail != "" {
 				t.Errorf("record %+v", r)
 			}
-			eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
+			testnet.Eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
 		})
 	}
 }
@@ -135,10 +136,10 @@ func TestTunnelTailForgotten(t *testing.T) {
 	c, k := newTunnelCell(t, nil)
 	defer c.end() // before keepAlive is put back
 	through, far := c.open(k)
-	direct, near := dialTCP(t, k.addr), k.next(t)
+	direct, near := testnet.Dial(t, k.Addr), k.Next(t)
 	for _, up := range []*net.TCPConn{far, near} {
 		control(t, up, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_LINGER2, 1) })
-		send(t, up, data)
+		testnet.Send(t, up, data)
 		up.Close()
 	}
 	c.noticed()
@@ -153,7 +154,7 @@ func TestTunnelTailForgotten(t *testing.T) {
 // found, and send short pieces at once; that it has just begun may be too early for
 // the far side, and the next one's is set as well.
 func TestTunnelKeepAlive(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	defer func(was net.KeepAliveConfig) { keepAlive = was }(keepAlive)
 	keepAlive.Interval = time.Second
 	c, k := newTunnelCell(t, nil)
@@ -167,7 +168,7 @@ func TestTunnelKeepAlive(t *testing.T) {
 	}
 	for range 2 {
 		c.open(k)
-		eventually(t, "keep-alive at both ends", func() bool {
+		testnet.Eventually(t, "keep-alive at both ends", func() bool {
 			_, set := c.standing(func(newest *tunnel) bool {
 				for _, fd := range []int{newest.client.fd, newest.up.fd} {
 					for _, o := range want {
@@ -186,12 +187,12 @@ func TestTunnelKeepAlive(t *testing.T) {
 // A change of policy cuts what is still to be read of a tunnel one end of which
 // is gone, too.
 func TestPolicyCutsTail(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, set := changing(t, nil)
-	k := newCanary(t)
-	c.origin("127.0.0.1:443", k.addr)
+	k := testnet.NewCanary(t)
+	c.origin("127.0.0.1:443", k.Addr)
 	client, up := c.open(k)
-	send(t, up, make([]byte, 768<<10))
+	testnet.Send(t, up, make([]byte, 768<<10))
 	_ = up.CloseWrite()
 	arrive(t, up)
 	reset(up)
@@ -208,7 +209,7 @@ func TestPolicyCutsTail(t *testing.T) {
 // A client that goes away frees its tunnel also while its bytes wait for a far
 // side that does not read.
 func TestTunnelFreesDeaf(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := newTunnelCell(t, nil)
 	client, _ := c.open(k)
 	fill(t, client)
@@ -219,19 +220,19 @@ func TestTunnelFreesDeaf(t *testing.T) {
 	if r := c.last(1); r.Verdict != firewall.Allow {
 		t.Errorf("record %+v", r)
 	}
-	eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
+	testnet.Eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
 }
 
 // One that finished before has its bytes passed on, for as long as lastsFor.
 func TestTunnelGivesUpTail(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	defer func(was time.Duration) { lastsFor = was }(lastsFor)
 	lastsFor = 50 * time.Millisecond
 	c, k := newTunnelCell(t, nil)
 	defer c.end() // before lastsFor is put back
 	client, up := c.open(k)
 	for waits := false; !waits; { // more than the kernels take of it, and all of it with the gate
-		send(t, client, make([]byte, 100<<10))
+		testnet.Send(t, client, make([]byte, 100<<10))
 		arrive(t, client)
 		_, waits = c.standing(func(t *tunnel) bool { return t.client.waiting() > 0 })
 	}
@@ -247,14 +248,14 @@ func TestTunnelGivesUpTail(t *testing.T) {
 // What the far side says while the gate has not yet looked at the end of connect
 // is passed on at once.
 func TestTunnelGreeting(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	for _, ends := range []bool{false, true} {
 		c, _ := newTunnelCell(t, nil)
 		ln, addr := full(t, 1)
 		c.origin("127.0.0.1:443", addr)
-		client := dialTCP(t, c.tls)
-		send(t, client, helloFor("site.example"))
-		eventually(t, "the dial", func() bool { return len(c.dials()) == 1 })
+		client := testnet.Dial(t, c.tls)
+		testnet.Send(t, client, testnet.HelloFor("site.example"))
+		testnet.Eventually(t, "the dial", func() bool { return len(c.dials()) == 1 })
 		resume := make(chan struct{})
 		loops.mu.Lock()
 		for _, l := range loops.running {
@@ -272,7 +273,7 @@ func TestTunnelGreeting(t *testing.T) {
 			defer unix.Close(far)
 		}
 		close(resume)
-		if got := readN(t, client, 8); string(got) != "greeting" {
+		if got := testnet.ReadN(t, client, 8); string(got) != "greeting" {
 			t.Errorf("got %q", got)
 		}
 		if ends {
@@ -295,29 +296,29 @@ func accept(t *testing.T, ln int) (fd int) {
 
 // A connection that comes about for a tunnel that has panicked meanwhile is closed.
 func TestLoopPanicsWhileDialling(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	dialling, resume := make(chan struct{}), make(chan struct{})
-	k := newCanary(t)
+	k := testnet.NewCanary(t)
 	c := newCell(t, "strict", func(s *Server) {
 		s.Dial = func(context.Context, netip.AddrPort) (*net.TCPConn, error) {
 			close(dialling)
 			<-resume
-			conn, err := net.Dial("tcp", k.addr)
+			conn, err := net.Dial("tcp", k.Addr)
 			if err != nil {
 				return nil, err
 			}
 			return conn.(*net.TCPConn), nil
 		}
 	})
-	client := dialTCP(t, c.tls)
-	send(t, client, helloFor("site.example"))
+	client := testnet.Dial(t, c.tls)
+	testnet.Send(t, client, testnet.HelloFor("site.example"))
 	<-dialling
 	loops.mu.Lock()
 	for _, l := range loops.running {
 		l.post(func() {
 			for _, e := range l.entries {
 				if s, ok := e.handler.(*socket); ok {
-					s.tunnel.panicked(errors.New("a test"))
+					s.tunnel.Panicked(errors.New("a test"))
 				}
 			}
 		})
@@ -325,7 +326,7 @@ func TestLoopPanicsWhileDialling(t *testing.T) {
 	loops.mu.Unlock()
 	wantCut(t, client)
 	close(resume)
-	wantCut(t, k.next(t))
+	wantCut(t, k.Next(t))
 	if r := c.last(1); r.Host != "site.example" {
 		t.Errorf("record %+v", r)
 	}

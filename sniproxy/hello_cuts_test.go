@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 	"testing"
+
+	"sallyport/sniproxy/testnet"
 )
 
 // pieces cuts b into pieces of the sizes given, over and over: of n+1 bytes for
@@ -73,13 +75,13 @@ func FuzzHelloCuts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, msg, records, segments []byte) {
 		var raw []byte
 		for _, p := range pieces(msg, records, maxRecord) {
-			raw = append(raw, record(p)...)
+			raw = append(raw, testnet.Record(p)...)
 		}
 		if len(msg) > 20000 || len(pieces(raw, segments, 4096)) > 4000 {
 			return // more takes longer and shows no more
 		}
 		h, done, r := scanSegments(pieces(raw, segments, 4096))
-		whole, wholeDone, wholeFault := readWhole(record(msg), 1<<20)
+		whole, wholeDone, wholeFault := readWhole(testnet.Record(msg), 1<<20)
 		// What follows a hello is refused in its last record and passes in one of its own.
 		followed := len(msg) >= 4 && len(msg)-4 > int(binary.BigEndian.Uint32(msg)&0xffffff)
 		if !followed && (!bytes.Equal(h.name, whole.name) || h.ech != whole.ech || done != wholeDone || (r == nil) != (wholeFault == nil)) {
@@ -130,17 +132,17 @@ func (c *segmentConn) Read(p []byte) (int, error) { return c.Reader.Read(p) }
 // helloMessages are handshake messages of one hello each: what clients send, and
 // what makes readers disagree.
 func helloMessages(tb testing.TB) [][]byte {
-	plain := sni("site.example")
+	plain := testnet.SNI("site.example")
 	return [][]byte{
-		goHello(tb, "site.example")[recordHeader:],
-		message(plain),
-		message(),
-		message(plain, ext{16, []byte{0, 12, 2, 'h', '2', 8, 'h', 't', 't', 'p', '/', '1', '.', '1'}}),
-		message(ext{0x0a0a, nil}, ext{0x1a1a, []byte{0}}, plain),
-		message(plain, ext{0xfe0d, []byte{0, 0, 1, 0, 1, 9, 0, 0, 0, 0}}),
-		padded("site.example", 2000),
-		padded("site.example", 17000),
-		message(sni("SITE.example\x00.evil.example")),
+		testnet.GoHello(tb, "site.example")[recordHeader:],
+		testnet.Message(plain),
+		testnet.Message(),
+		testnet.Message(plain, testnet.NewExt(16, []byte{0, 12, 2, 'h', '2', 8, 'h', 't', 't', 'p', '/', '1', '.', '1'})),
+		testnet.Message(testnet.NewExt(0x0a0a, nil), testnet.NewExt(0x1a1a, []byte{0}), plain),
+		testnet.Message(plain, testnet.NewExt(0xfe0d, []byte{0, 0, 1, 0, 1, 9, 0, 0, 0, 0})),
+		testnet.Padded("site.example", 2000),
+		testnet.Padded("site.example", 17000),
+		testnet.Message(testnet.SNI("SITE.example\x00.evil.example")),
 	}
 }
 
@@ -151,7 +153,7 @@ func TestHelloCutsAreRead(t *testing.T) {
 		for _, sizes := range [][]byte{{0}, {255, 3, 0, 77}, nil} {
 			var raw []byte
 			for _, p := range pieces(msg, sizes, maxRecord) {
-				raw = append(raw, record(p)...)
+				raw = append(raw, testnet.Record(p)...)
 			}
 			_, done, r := scanSegments(pieces(raw, sizes, 4096))
 			info := opinionOf(&segmentReader{pieces(raw, sizes, 4096)})

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"sallyport/sniproxy/testnet"
 )
 
 // readWhole scans raw in steps of the given size, as if it arrived so, and
@@ -59,17 +61,17 @@ func (c *readConn) SetWriteDeadline(time.Time) error { return nil }
 // both must say the same; and against itself: how a stream is cut must not
 // matter.
 func FuzzHello(f *testing.F) {
-	good := sni("site.example")
+	good := testnet.SNI("site.example")
 	for _, seed := range [][]byte{
-		goHello(f, "site.example"),
-		record(message(good)),
-		cutRecords(message(good, ext{0x0a0a, nil}, ext{0xfe0d, []byte{0}}), 1),
-		record(message(good, good)),
-		record(message(sniExt(sniEntry(9, "x"), sniEntry(0, "site.example")))),
-		record(message(sniExt(sniEntry(0, "a.example"), sniEntry(0, "b.example")))),
-		append(record(message(good)), record(message(sni("evil.example")))...),
-		record(append(message(good), message(sni("evil.example"))...)),
-		append([]byte{22, 3, 1, 0, 0}, record(message(good))...),
+		testnet.GoHello(f, "site.example"),
+		testnet.Record(testnet.Message(good)),
+		testnet.CutRecords(testnet.Message(good, testnet.NewExt(0x0a0a, nil), testnet.NewExt(0xfe0d, []byte{0})), 1),
+		testnet.Record(testnet.Message(good, good)),
+		testnet.Record(testnet.Message(testnet.SNIExt(testnet.SNIEntry(9, "x"), testnet.SNIEntry(0, "site.example")))),
+		testnet.Record(testnet.Message(testnet.SNIExt(testnet.SNIEntry(0, "a.example"), testnet.SNIEntry(0, "b.example")))),
+		append(testnet.Record(testnet.Message(good)), testnet.Record(testnet.Message(testnet.SNI("evil.example")))...),
+		testnet.Record(append(testnet.Message(good), testnet.Message(testnet.SNI("evil.example"))...)),
+		append([]byte{22, 3, 1, 0, 0}, testnet.Record(testnet.Message(good))...),
 	} {
 		f.Add(seed)
 	}
@@ -97,21 +99,21 @@ func FuzzHello(f *testing.F) {
 
 // The second opinion is worth something only if it has one.
 func TestSecondOpinion(t *testing.T) {
-	for _, raw := range [][]byte{goHello(t, "site.example"), cutRecords(goHello(t, "site.example")[5:], 1)} {
+	for _, raw := range [][]byte{testnet.GoHello(t, "site.example"), testnet.CutRecords(testnet.GoHello(t, "site.example")[5:], 1)} {
 		h, done, r := readWhole(raw, 100)
 		info := secondOpinion(raw)
 		if !done || r != nil || info == nil || info.ServerName != "site.example" || string(h.name) != "site.example" {
 			t.Errorf("%q %v %v, crypto/tls %+v", h.name, done, r, info)
 		}
 	}
-	if n := len(goHello(t, "site.example")); n < 1200 {
+	if n := len(testnet.GoHello(t, "site.example")); n < 1200 {
 		t.Errorf("Go's hello has %d bytes: not post-quantum", n)
 	}
 }
 
 // The parser allocates nothing for a hello in one record.
 func TestHelloAllocations(t *testing.T) {
-	raw := goHello(t, "site.example")
+	raw := testnet.GoHello(t, "site.example")
 	if n := testing.AllocsPerRun(100, func() {
 		var s helloScanner
 		if done, _ := s.scan(raw); !done {

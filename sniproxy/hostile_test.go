@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // sendUrgent sends one byte of urgent data (RFC 9293, section 3.8.5).
@@ -39,18 +40,18 @@ func sendUrgent(t *testing.T, c *net.TCPConn, b byte) {
 // oracle: the bytes that arrive at the far side, and the name that crypto/tls reads
 // in them; the record
 func TestTunnelUrgentData(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := newTunnelCell(t, nil)
-	raw := record(message(sni("site.example")))
+	raw := testnet.Record(testnet.Message(testnet.SNI("site.example")))
 	name := bytes.Index(raw, []byte("site"))
 	for i, at := range []int{0, 1, 3, 5, 9, name - 1, name, name + 4, len(raw) - 1, len(raw)} {
 		t.Run(fmt.Sprint("before byte ", at), func(t *testing.T) {
-			client := dialTCP(t, c.tls)
-			send(t, client, raw[:at])
+			client := testnet.Dial(t, c.tls)
+			testnet.Send(t, client, raw[:at])
 			sendUrgent(t, client, 'x')
-			send(t, client, raw[at:])
-			up := k.next(t)
-			got := readN(t, up, len(raw))
+			testnet.Send(t, client, raw[at:])
+			up := k.Next(t)
+			got := testnet.ReadN(t, up, len(raw))
 			info := secondOpinion(got)
 			if !bytes.Equal(got, raw) || info == nil || info.ServerName != "site.example" {
 				t.Errorf("the far side got %q", got)
@@ -70,13 +71,13 @@ func TestTunnelUrgentData(t *testing.T) {
 // probe: X6
 // oracle: the bytes that arrive at the far side, and the record
 func TestTunnelUrgentDataLater(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := newTunnelCell(t, nil)
 	client, up := c.open(k)
-	send(t, client, []byte("before"))
-	readN(t, up, 6)
+	testnet.Send(t, client, []byte("before"))
+	testnet.ReadN(t, up, 6)
 	sendUrgent(t, client, '!')
-	send(t, client, []byte("behind"))
+	testnet.Send(t, client, []byte("behind"))
 	if err := client.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,9 +98,9 @@ func TestTunnelUrgentDataLater(t *testing.T) {
 // oracle: the bytes that arrive at a listener on the far side, or that none do; the
 // reading of crypto/tls; the record
 func TestTunnelOddHello(t *testing.T) {
-	noLeak(t)
-	exts := func(e ...ext) []byte { // an extensions block
-		m := message(e...)
+	testnet.NoLeak(t)
+	exts := func(e ...testnet.Ext) []byte { // an extensions block
+		m := testnet.Message(e...)
 		return m[4+2+32+1+2+4+2:]
 	}
 	// body is a hello's message in parts: version, session, cipher suites, compression.
@@ -107,16 +108,16 @@ func TestTunnelOddHello(t *testing.T) {
 		b := binary.BigEndian.AppendUint16(nil, version)
 		b = append(b, bytes.Repeat([]byte{7}, 32)...)
 		b = append(append(b, byte(len(session))), session...)
-		b = append(b, vec16(ciphers)...)
+		b = append(b, testnet.Vec16(ciphers)...)
 		b = append(append(b, byte(len(compression))), compression...)
-		return record(handshake(1, append(b, rest...)))
+		return testnet.Record(testnet.Handshake(1, append(b, rest...)))
 	}
 	version := func(raw []byte, v byte) []byte {
 		raw = bytes.Clone(raw)
 		raw[2] = v
 		return raw
 	}
-	good := exts(sni("site.example"))
+	good := exts(testnet.SNI("site.example"))
 	suites, null := []byte{0x13, 0x01}, []byte{0}
 	tests := []struct {
 		name   string
@@ -149,12 +150,12 @@ func TestTunnelOddHello(t *testing.T) {
 	reached := int64(0)
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			client := dialTCP(t, c.tls)
-			send(t, client, tt.raw)
+			client := testnet.Dial(t, c.tls)
+			testnet.Send(t, client, tt.raw)
 			if tt.passes {
 				reached++
-				up := k.next(t)
-				if got := readN(t, up, len(tt.raw)); !bytes.Equal(got, tt.raw) {
+				up := k.Next(t)
+				if got := testnet.ReadN(t, up, len(tt.raw)); !bytes.Equal(got, tt.raw) {
 					t.Errorf("the far side got %x", got)
 				}
 				up.Close()
@@ -171,8 +172,8 @@ func TestTunnelOddHello(t *testing.T) {
 			}
 		})
 	}
-	if k.count.Load() != reached || c.resolver.asked.Load() != reached {
-		t.Errorf("%d connections and %d look-ups, want %d", k.count.Load(), c.resolver.asked.Load(), reached)
+	if k.Count.Load() != reached || c.resolver.asked.Load() != reached {
+		t.Errorf("%d connections and %d look-ups, want %d", k.Count.Load(), c.resolver.asked.Load(), reached)
 	}
 }
 
@@ -183,7 +184,7 @@ func TestTunnelOddHello(t *testing.T) {
 // oracle: both ends of each tunnel, which are reset, and none of which was cut before;
 // the records, one of each
 func TestServeEndsEveryTunnel(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := newTunnelCell(t, nil)
 	type tunnel struct{ client, up *net.TCPConn }
 	states := map[string]func(tunnel){
@@ -209,11 +210,11 @@ func TestServeEndsEveryTunnel(t *testing.T) {
 	c.end()
 	for name, s := range tunnels {
 		for side, conn := range map[string]*net.TCPConn{"client": s.client, "upstream": s.up} {
-			_ = conn.SetDeadline(time.Now().Add(patience))
+			_ = conn.SetDeadline(time.Now().Add(testnet.Patience))
 			if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("%s: the %s's end is still open", name, side)
 			}
-			eventually(t, name+": the "+side+"'s writes to fail", func() bool {
+			testnet.Eventually(t, name+": the "+side+"'s writes to fail", func() bool {
 				_, err := conn.Write([]byte("x"))
 				return err != nil
 			})

@@ -13,6 +13,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/internal/contain"
 )
 
 // requestIdle is how long a client may keep a connection open between requests.
@@ -38,7 +39,7 @@ type httpConn struct {
 func (h *httpConn) serve(ctx context.Context, rec account.Record) {
 	h.br = bufio.NewReaderSize(h.client, headBytes)
 	defer h.hangUp()
-	defer contain(h)       // what ends a request is contained there
+	defer contain.To(h)    // what ends a request is contained there
 	_ = keepOpen(h.client) // the first read fails, and says so in the record, if this did
 	for first := true; h.serveRequest(ctx, rec, first); first = false {
 	}
@@ -51,7 +52,7 @@ func (h *httpConn) serveRequest(ctx context.Context, rec account.Record, first b
 	h.recorded = false
 	defer func() {
 		if p := recover(); p != nil {
-			more = h.crashed(&rec, newPanicError(p))
+			more = h.crashed(&rec, contain.New(p))
 		}
 	}()
 	timeout := h.v.helloTimeout()
@@ -166,14 +167,14 @@ func (h *httpConn) finish(rec *account.Record, r *refusal) {
 func (h *httpConn) crashed(rec *account.Record, err error) (more bool) {
 	reset(h.client)
 	if h.recorded {
-		h.panicked(err)
+		h.Panicked(err)
 		return false
 	}
 	h.finish(rec, fault(err))
 	return false
 }
 
-func (h *httpConn) panicked(err error) { h.v.panicked(err) }
+func (h *httpConn) Panicked(err error) { h.v.Panicked(err) }
 
 // reach connects to the host of a request. The budget has counted one connection
 // when the client came; each further one that its requests need counts as well.

@@ -21,6 +21,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/testnet"
 )
 
 // An httpOrigin is a real web server on the far side that notes what reached it.
@@ -67,10 +68,10 @@ func (c *cell) client() *http.Client {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", c.http)
 		},
-		ExpectContinueTimeout: patience,
+		ExpectContinueTimeout: testnet.Patience,
 	}
 	c.tb.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error {
+	return &http.Client{Transport: tr, Timeout: testnet.Patience, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
 }
@@ -98,7 +99,7 @@ func bodyOf(t *testing.T, resp *http.Response, err error) string {
 // probe: S22
 // oracle: a real web server on the far side, which notes each request; the records
 func TestForwardRealClient(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c := newCell(t, "strict", nil)
 	o := newOrigin(t, c, echo)
 	client := c.client()
@@ -297,7 +298,7 @@ func TestForwardRefusesMalformed(t *testing.T) {
 
 		{"long method", strings.Repeat("A", 40) + " / HTTP/1.1\r\n" + host + "\r\n", 400, bad},
 		// probe: H14
-		{"TLS", string(record(message(sni("site.example")))), 400, bad},
+		{"TLS", string(testnet.Record(testnet.Message(testnet.SNI("site.example")))), 400, bad},
 		// probe: N9
 		{"SOCKS5", "\x05\x01\x00", 400, bad},
 
@@ -315,8 +316,8 @@ func TestForwardRefusesMalformed(t *testing.T) {
 	o := newOrigin(t, c, echo)
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			conn := dialTCP(t, c.http)
-			send(t, conn, []byte(tt.raw))
+			conn := testnet.Dial(t, c.http)
+			testnet.Send(t, conn, []byte(tt.raw))
 			_ = conn.CloseWrite()
 			got, _ := io.ReadAll(conn)
 			status := 0
@@ -362,16 +363,16 @@ func TestForwardIgnores(t *testing.T) {
 		"a dot and the port":     get("site.example.:80", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, k := newCell(t, "strict", nil), newCanary(t)
-			c.origin("127.0.0.1:80", k.addr)
-			conn := dialTCP(t, c.http)
+			c, k := newCell(t, "strict", nil), testnet.NewCanary(t)
+			c.origin("127.0.0.1:80", k.Addr)
+			conn := testnet.Dial(t, c.http)
 			for i := range 2 { // as the first request of a connection, and as a later one
-				send(t, conn, []byte(raw))
-				up := k.next(t)
-				if got := string(readN(t, up, len(plain))); got != plain {
+				testnet.Send(t, conn, []byte(raw))
+				up := k.Next(t)
+				if got := string(testnet.ReadN(t, up, len(plain))); got != plain {
 					t.Fatalf("upstream got %q, want %q", got, plain)
 				}
-				send(t, up, []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"))
+				testnet.Send(t, up, []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"))
 				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 200 {
 					t.Fatalf("%+v, %v", resp, err)
 				}
@@ -388,8 +389,8 @@ func TestForwardIgnores(t *testing.T) {
 func TestForwardLastEmptyLine(t *testing.T) {
 	c := newCell(t, "strict", nil)
 	newOrigin(t, c, echo)
-	conn := dialTCP(t, c.http)
-	send(t, conn, []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n\r\n"))
+	conn := testnet.Dial(t, c.http)
+	testnet.Send(t, conn, []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n\r\n"))
 	_ = conn.CloseWrite()
 	if got, err := io.ReadAll(conn); err != nil || strings.Count(string(got), "HTTP/1.1") != 1 {
 		t.Errorf("%q, %v", got, err)
@@ -434,11 +435,11 @@ func TestForwardFieldsAreDocumented(t *testing.T) {
 func TestForwardKeptConnection(t *testing.T) {
 	c := newCell(t, "strict", nil)
 	o := newOrigin(t, c, echo)
-	conn := dialTCP(t, c.http)
+	conn := testnet.Dial(t, c.http)
 	br := bufio.NewReader(conn)
 	ask := func(host string) (int, string) {
 		t.Helper()
-		send(t, conn, []byte("GET /"+host+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
+		testnet.Send(t, conn, []byte("GET /"+host+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
 		resp, err := http.ReadResponse(br, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -476,8 +477,8 @@ func TestForwardKeptConnection(t *testing.T) {
 func TestForwardPipeline(t *testing.T) {
 	c := newCell(t, "strict", nil)
 	o := newOrigin(t, c, echo)
-	conn := dialTCP(t, c.http)
-	send(t, conn, []byte("GET /1 HTTP/1.1\r\nHost: site.example\r\n\r\n"+
+	conn := testnet.Dial(t, c.http)
+	testnet.Send(t, conn, []byte("GET /1 HTTP/1.1\r\nHost: site.example\r\n\r\n"+
 		"POST /2 HTTP/1.1\r\nHost: site.example\r\nContent-Length: 3\r\n\r\nabc"+
 		"GET /3 HTTP/1.1\r\nHost: evil.example\r\n\r\n"+
 		"GET /4 HTTP/1.1\r\nHost: site.example\r\n\r\n"))
@@ -501,22 +502,22 @@ func TestForwardPipeline(t *testing.T) {
 func TestForwardHidesNoRequest(t *testing.T) {
 	hidden := "GET /hidden HTTP/1.1\r\nHost: evil.example\r\n\r\n"
 	for _, method := range []string{"GET", "POST"} {
-		c, k := newCell(t, "strict", nil), newCanary(t)
-		c.origin("127.0.0.1:80", k.addr)
-		conn := dialTCP(t, c.http)
-		send(t, conn, fmt.Appendf(nil, "%s / HTTP/1.1\r\nHost: site.example\r\nContent-Length: %d\r\n\r\n%s", method, len(hidden), hidden))
-		up := k.next(t)
+		c, k := newCell(t, "strict", nil), testnet.NewCanary(t)
+		c.origin("127.0.0.1:80", k.Addr)
+		conn := testnet.Dial(t, c.http)
+		testnet.Send(t, conn, fmt.Appendf(nil, "%s / HTTP/1.1\r\nHost: site.example\r\nContent-Length: %d\r\n\r\n%s", method, len(hidden), hidden))
+		up := k.Next(t)
 		br := bufio.NewReader(up)
 		req, err := http.ReadRequest(br)
 		if err != nil || !req.Close {
 			t.Fatalf("%+v, %v; want a connection that closes", req, err)
 		}
-		send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
+		testnet.Send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
 		if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
 			t.Fatal(err)
 		}
-		send(t, conn, []byte("GET /next HTTP/1.1\r\nHost: site.example\r\n\r\n"))
-		next := k.next(t) // over a connection of its own
+		testnet.Send(t, conn, []byte("GET /next HTTP/1.1\r\nHost: site.example\r\n\r\n"))
+		next := k.Next(t) // over a connection of its own
 		if req, err := http.ReadRequest(bufio.NewReader(next)); err != nil || req.URL.Path != "/next" {
 			t.Errorf("%+v, %v", req, err)
 		}
@@ -532,18 +533,18 @@ func TestForwardHidesNoRequest(t *testing.T) {
 // probe: H12
 // oracle: the head as it arrives at the far side, byte for byte
 func TestForwardFields(t *testing.T) {
-	c, k := newCell(t, "strict", nil), newCanary(t)
-	c.origin("127.0.0.1:80", k.addr)
-	conn := dialTCP(t, c.http)
-	send(t, conn, []byte("PUT /x HTTP/1.1\r\nhOst: SITE.example:80\r\nX-Forwarded-For: 10.0.0.1\r\nForwarded: host=evil.example\r\n"+
+	c, k := newCell(t, "strict", nil), testnet.NewCanary(t)
+	c.origin("127.0.0.1:80", k.Addr)
+	conn := testnet.Dial(t, c.http)
+	testnet.Send(t, conn, []byte("PUT /x HTTP/1.1\r\nhOst: SITE.example:80\r\nX-Forwarded-For: 10.0.0.1\r\nForwarded: host=evil.example\r\n"+
 		"X-Forwarded-Host: evil.example\r\nX_Forwarded_Host: evil.example\r\nX-Original-URL: /admin\r\nX-Real-IP: 10.0.0.1\r\nVia: 1.1 x\r\n"+
 		"X-Host: evil.example\r\nProxy-Connection: keep-alive\r\nProxy-Authorization: Basic eA==\r\nTE: trailers\r\nKeep-Alive: 5\r\n"+
 		"Connection: keep-alive, X-Private\r\nX-Private: 1\r\nTrailer: X-T\r\nexpect: 100-continue\r\nTransfer-Encoding: Chunked\r\n"+
 		"authorization: Bearer x\r\nX-Odd:\t spaced \xff \r\ncookie: a=b\r\nCookie: c=d\r\n\r\n"))
-	up := k.next(t)
+	up := k.Next(t)
 	got := make([]byte, 0, 4096)
 	for !bytes.HasSuffix(got, []byte("\r\n\r\n")) {
-		got = append(got, readN(t, up, 1)...)
+		got = append(got, testnet.ReadN(t, up, 1)...)
 	}
 	want := "PUT /x HTTP/1.1\r\nHost: site.example\r\nauthorization: Bearer x\r\nX-Odd: spaced \xff\r\ncookie: a=b\r\nCookie: c=d\r\n" +
 		"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -553,8 +554,8 @@ func TestForwardFields(t *testing.T) {
 	if line, err := bufio.NewReader(conn).ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
 		t.Errorf("%q, %v", line, err)
 	}
-	send(t, conn, []byte("5;ext=1\r\nhello\r\n1\r\n!\r\n0\r\nX-T: hidden\r\n\r\n"))
-	if got := string(readN(t, up, len("5\r\nhello\r\n"))); got != "5\r\nhello\r\n" && got != "6\r\nhello!\r" {
+	testnet.Send(t, conn, []byte("5;ext=1\r\nhello\r\n1\r\n!\r\n0\r\nX-T: hidden\r\n\r\n"))
+	if got := string(testnet.ReadN(t, up, len("5\r\nhello\r\n"))); got != "5\r\nhello\r\n" && got != "6\r\nhello!\r" {
 		t.Errorf("body %q", got)
 	}
 }
@@ -631,7 +632,7 @@ func TestForwardRedirect(t *testing.T) {
 // oracle: the status that the client gets, and the record
 func TestForwardHeadDeadline(t *testing.T) {
 	c := newCell(t, "strict", func(s *Server) { s.HelloTimeout = 200 * time.Millisecond })
-	conn := dialTCP(t, c.http)
+	conn := testnet.Dial(t, c.http)
 	go func() {
 		for _, b := range []byte("GET / HTTP/1.1\r\nHost: site.example\r\nX: " + strings.Repeat("a", 1000)) {
 			if _, err := conn.Write([]byte{b}); err != nil {
@@ -647,7 +648,7 @@ func TestForwardHeadDeadline(t *testing.T) {
 	if r := c.last(1); r.Reason != firewall.ReasonLimit {
 		t.Errorf("record %+v", r)
 	}
-	if got, err := io.ReadAll(dialTCP(t, c.http)); len(got) > 0 || err != nil {
+	if got, err := io.ReadAll(testnet.Dial(t, c.http)); len(got) > 0 || err != nil {
 		t.Errorf("silence was answered with %q, %v", got, err)
 	}
 	if r := c.last(2); r.Reason != firewall.ReasonLimit {

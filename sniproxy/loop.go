@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sallyport/internal/contain"
 )
 
 const (
@@ -69,7 +71,7 @@ type entry struct {
 // is told so, and must let go of all that it has.
 type handler interface {
 	ready(events uint32)
-	panicked(err error)
+	Panicked(err error)
 }
 
 // loops are those that run, at most one for each processor. There are none while
@@ -270,6 +272,6 @@ func (l *loop) dispatch(e *unix.EpollEvent) {
 	if at.handler == nil || at.stamp != e.Pad {
 		return // closed since
 	}
-	defer contain(at.handler)
+	defer contain.To(at.handler)
 	at.handler.ready(e.Events)
 }

@@ -16,12 +16,13 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/testnet"
 )
 
 // Many tunnels that end in every way leave no goroutine, no descriptor but those
 // of pooled pipes, and nothing on account.
 func TestTunnelsLeaveNothing(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	before := descriptors(t)
 	c, k := newTunnelCell(t, nil)
 	const rounds, atOnce = 20, 30
@@ -41,7 +42,7 @@ func TestTunnelsLeaveNothing(t *testing.T) {
 				reset(e[i/4%2])
 			case 2:
 				_ = e[0].CloseWrite()
-				send(t, e[1], big)
+				testnet.Send(t, e[1], big)
 				e[1].Close()
 			case 3:
 				_, _ = e[1].Write(big) // may be cut
@@ -54,19 +55,19 @@ func TestTunnelsLeaveNothing(t *testing.T) {
 		}
 	}
 	c.wait(rounds * atOnce)
-	eventually(t, "all to be counted out", func() bool { return c.server.open.Load() == 0 })
+	testnet.Eventually(t, "all to be counted out", func() bool { return c.server.open.Load() == 0 })
 	if c.server.flows.first != nil || c.server.held.Load() != 0 {
 		t.Error("something is left on account")
 	}
 	c.end()
 	// The canary's listener is still open, and the test's connections may be.
-	eventually(t, "the descriptors to be closed", func() bool { return descriptors(t) <= before+2*maxIdlePipes+4 })
+	testnet.Eventually(t, "the descriptors to be closed", func() bool { return descriptors(t) <= before+2*maxIdlePipes+4 })
 }
 
 // A tunnel holds what its reader does not take, passes all of it on in order once
 // it does, in both directions at the same time, and goes on after a rest.
 func TestTunnelSlowReader(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := newTunnelCell(t, nil)
 	client, up := c.open(k)
 	for range 2 {
@@ -102,10 +103,10 @@ func TestTunnelSlowReader(t *testing.T) {
 		}
 		// Short pieces pass at once after bulk.
 		for _, w := range []string{"a", "rest", "and a word"} {
-			send(t, client, []byte(w))
-			readN(t, up, len(w))
-			send(t, up, []byte(w))
-			readN(t, client, len(w))
+			testnet.Send(t, client, []byte(w))
+			testnet.ReadN(t, up, len(w))
+			testnet.Send(t, up, []byte(w))
+			testnet.ReadN(t, client, len(w))
 		}
 	}
 	client.Close()
@@ -119,10 +120,10 @@ func TestTunnelSlowReader(t *testing.T) {
 // whose reader takes none.
 func TestPolicyCutsBulk(t *testing.T) {
 	for _, reads := range []bool{true, false} {
-		noLeak(t)
+		testnet.NoLeak(t)
 		c, set := changing(t, nil)
-		k := newCanary(t)
-		c.origin("127.0.0.1:443", k.addr)
+		k := testnet.NewCanary(t)
+		c.origin("127.0.0.1:443", k.Addr)
 		client, up := c.open(k)
 		full := make(chan struct{})
 		go func() {
@@ -134,7 +135,7 @@ func TestPolicyCutsBulk(t *testing.T) {
 			}
 		}()
 		if reads {
-			readN(t, up, 4<<20)
+			testnet.ReadN(t, up, 4<<20)
 			go func() { _, _ = io.Copy(io.Discard, up) }()
 		} else { // until nothing takes any more
 			_ = client.SetWriteDeadline(time.Now().Add(time.Second))
@@ -152,7 +153,7 @@ func TestPolicyCutsBulk(t *testing.T) {
 // Whoever keeps the records and blocks holds up what is to be refused, and no
 // tunnel that stands.
 func TestBlockedRecord(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	var blocked atomic.Bool
 	resume := make(chan struct{})
 	var c *cell
@@ -166,13 +167,13 @@ func TestBlockedRecord(t *testing.T) {
 	})
 	client, up := c.open(k)
 	blocked.Store(true)
-	refused := dialTCP(t, c.tls)
-	send(t, refused, helloFor("evil.example"))
+	refused := testnet.Dial(t, c.tls)
+	testnet.Send(t, refused, testnet.HelloFor("evil.example"))
 	for range 100 {
-		send(t, client, []byte("ping"))
-		readN(t, up, 4)
-		send(t, up, []byte("pong"))
-		readN(t, client, 4)
+		testnet.Send(t, client, []byte("ping"))
+		testnet.ReadN(t, up, 4)
+		testnet.Send(t, up, []byte("pong"))
+		testnet.ReadN(t, client, 4)
 	}
 	blocked.Store(false)
 	close(resume)
@@ -206,7 +207,7 @@ func (p *panicky) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr
 
 // A panic ends the connection that caused it, leaves a record, and nothing else.
 func TestLoopContainsPanics(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	p := &panicky{}
 	c, k := newTunnelCell(t, func(s *Server) {
 		p.fakeResolver = s.Resolver.(*fakeResolver)
@@ -215,18 +216,18 @@ func TestLoopContainsPanics(t *testing.T) {
 	stands, up := c.open(k)
 	for i, where := range []*atomic.Bool{&p.remembering, &p.resolving} {
 		where.Store(true)
-		client := dialTCP(t, c.tls)
-		send(t, client, helloFor("site.example"))
+		client := testnet.Dial(t, c.tls)
+		testnet.Send(t, client, testnet.HelloFor("site.example"))
 		_, _ = io.ReadAll(client)
 		where.Store(false)
 		if r := c.last(i + 1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonFault {
 			t.Errorf("record %+v", r)
 		}
 	}
-	send(t, stands, []byte("still"))
-	readN(t, up, 5)
+	testnet.Send(t, stands, []byte("still"))
+	testnet.ReadN(t, up, 5)
 	c.open(k)
-	eventually(t, "the others to be counted out", func() bool { return c.server.open.Load() == 2 })
+	testnet.Eventually(t, "the others to be counted out", func() bool { return c.server.open.Load() == 2 })
 }
 
 // full makes a listener that takes no more connections: to dial it hangs. That
@@ -275,7 +276,7 @@ func TestTunnelAttempts(t *testing.T) {
 		{"all refuse", []string{refused, refused, refused, refused, ""}, "connection refused", 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			noLeak(t)
+			testnet.NoLeak(t)
 			c, k := newTunnelCell(t, nil)
 			_, hang := full(t, 4)
 			var addrs []string
@@ -284,18 +285,18 @@ func TestTunnelAttempts(t *testing.T) {
 				addrs = append(addrs, addr)
 				switch to {
 				case "":
-					to = k.addr
+					to = k.Addr
 				case "hang":
 					to = hang
 				}
 				c.origin(addr+":443", to)
 			}
 			c.resolver.set("site.example", addrs...)
-			client := dialTCP(t, c.tls)
-			send(t, client, helloFor("site.example"))
+			client := testnet.Dial(t, c.tls)
+			testnet.Send(t, client, testnet.HelloFor("site.example"))
 			if test.detail == "" {
-				up := k.next(t)
-				readN(t, up, len(helloFor("site.example")))
+				up := k.Next(t)
+				testnet.ReadN(t, up, len(testnet.HelloFor("site.example")))
 				up.Close()
 				client.Close()
 			} else if got, err := io.ReadAll(client); err != nil || !bytes.Equal(got, alertInternalError.record()) {
@@ -317,13 +318,13 @@ func TestTunnelAttempts(t *testing.T) {
 
 // A cell that ends while its tunnels are being dialled does not wait for them.
 func TestServeEndsWhileDialling(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c := newCell(t, "strict", nil)
 	_, hang := full(t, 4)
 	c.origin("127.0.0.1:443", hang)
-	client := dialTCP(t, c.tls)
-	send(t, client, helloFor("site.example"))
-	eventually(t, "the dial", func() bool { return len(c.dials()) == 1 })
+	client := testnet.Dial(t, c.tls)
+	testnet.Send(t, client, testnet.HelloFor("site.example"))
+	testnet.Eventually(t, "the dial", func() bool { return len(c.dials()) == 1 })
 	c.end()
 	if r := c.last(1); r.Reason != firewall.ReasonDial {
 		t.Errorf("record %+v", r)
@@ -354,20 +355,20 @@ func TestRelayAllocs(t *testing.T) {
 // While too many records wait to be delivered, connections wait as well, and are
 // served afterwards.
 func TestDoorRests(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := newTunnelCell(t, nil)
 	c.open(k)
 	loops.mu.Lock()
 	clerk := loops.running[0].clerk
 	loops.mu.Unlock()
 	clerk.waiting.Add(maxUndelivered + 1)
-	hello := helloFor("site.example")
-	client := dialTCP(t, c.tls)
-	send(t, client, hello)
+	hello := testnet.HelloFor("site.example")
+	client := testnet.Dial(t, c.tls)
+	testnet.Send(t, client, hello)
 	time.Sleep(10 * firstRest)
 	if n := c.server.open.Load(); n != 1 {
 		t.Errorf("%d connections are open, want 1", n)
 	}
 	clerk.waiting.Add(-maxUndelivered - 1)
-	readN(t, k.next(t), len(hello))
+	testnet.ReadN(t, k.Next(t), len(hello))
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"sallyport/sniproxy/testnet"
 )
 
 // nginxConfig has nginx log each request that it takes from a connection: as it
@@ -97,7 +99,7 @@ func startNginx(tb testing.TB) *nginx {
 	cmd := exec.Command(program, "-p", dir, "-c", config, "-e", "stderr")
 	cmd.Stdout, cmd.Stderr = &said, &said
 	startBound(tb, cmd, func() string { return said.String() })
-	n := &nginx{addr: addr, status: &http.Client{Timeout: patience, Transport: &http.Transport{
+	n := &nginx{addr: addr, status: &http.Client{Timeout: testnet.Patience, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, "status.sock"))
 		},
@@ -106,7 +108,7 @@ func startNginx(tb testing.TB) *nginx {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { n.log.Close() })
-	eventually(tb, "nginx to answer", func() bool { return n.connections() == 1 })
+	testnet.Eventually(tb, "nginx to answer", func() bool { return n.connections() == 1 })
 	return n
 }
 
@@ -163,7 +165,7 @@ type taken struct {
 // the log, and returns those since the last call.
 func (n *nginx) requests(tb testing.TB) (list []taken) {
 	tb.Helper()
-	eventually(tb, "nginx's connections to end", func() bool { return n.connections() == 1 })
+	testnet.Eventually(tb, "nginx's connections to end", func() bool { return n.connections() == 1 })
 	text, err := io.ReadAll(n.log)
 	if err != nil {
 		tb.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 )
 
 const (
@@ -181,7 +182,7 @@ func (v *service) sweepSoon() {
 
 // expired is called by the loop.
 func (s *sweeper) expired() {
-	defer contain(&delivery{v: s.v})
+	defer contain.To(&delivery{v: s.v})
 	s.all = s.all[:0]
 	for t := s.v.tunnels.first; t != nil; t = t.next {
 		if n := t.holds(); n > 0 {
@@ -221,7 +222,7 @@ func (t *tunnel) holds() int64 {
 
 // overfull cuts a tunnel that holds too much, however far it has come.
 func (t *tunnel) overfull(r *refusal) {
-	defer contain(t)
+	defer contain.To(t)
 	t.over = r
 	switch t.stage {
 	case stageRelay:
@@ -250,7 +251,7 @@ func (v *service) sweepHTTP() {
 
 // sweepConns is one look; false means that there is nothing left to look at.
 func (v *service) sweepConns() bool {
-	defer contain(&delivery{v: v})
+	defer contain.To(&delivery{v: v})
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	held := make(map[*httpConn]int64)

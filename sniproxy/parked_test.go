@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // socketMemory is what the kernel holds for the gate's own ends: the sockets whose own
@@ -62,21 +63,21 @@ func flood(wg *sync.WaitGroup, c net.Conn) {
 // cell reads meanwhile
 func TestStalledConnections(t *testing.T) {
 	const limit, conns = 32 << 20, 24
-	for what, open := range map[string]func(c *cell, k *canary) (client, up net.Conn){
-		"tunnels, down":  func(c *cell, k *canary) (net.Conn, net.Conn) { client, up := c.open(k); return client, up },
-		"tunnels, up":    func(c *cell, k *canary) (net.Conn, net.Conn) { client, up := c.open(k); return up, client },
-		"requests, down": func(c *cell, k *canary) (net.Conn, net.Conn) { return c.request(k, "GET", "") },
-		"requests, up": func(c *cell, k *canary) (net.Conn, net.Conn) {
+	for what, open := range map[string]func(c *cell, k *testnet.Canary) (client, up net.Conn){
+		"tunnels, down":  func(c *cell, k *testnet.Canary) (net.Conn, net.Conn) { client, up := c.open(k); return client, up },
+		"tunnels, up":    func(c *cell, k *testnet.Canary) (net.Conn, net.Conn) { client, up := c.open(k); return up, client },
+		"requests, down": func(c *cell, k *testnet.Canary) (net.Conn, net.Conn) { return c.request(k, "GET", "") },
+		"requests, up": func(c *cell, k *testnet.Canary) (net.Conn, net.Conn) {
 			client, up := c.request(k, "POST", "Content-Length: 9000000000\r\n")
 			return up, client
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			noLeak(t)
+			testnet.NoLeak(t)
 			account := NewParked(limit)
 			share := func(s *Server) { s.Parked = account }
 			c, k := newTunnelCell(t, share)
-			c.origin("127.0.0.1:80", k.addr)
+			c.origin("127.0.0.1:80", k.Addr)
 			other, far := newTunnelCell(t, share)
 			reader, source := other.open(far)
 
@@ -96,18 +97,18 @@ func TestStalledConnections(t *testing.T) {
 				}
 				return len(c.records)
 			}
-			held := func() int64 { return socketMemory(t, []string{c.tls, c.http}, []string{k.addr}) }
-			eventually(t, "some to be cut", func() bool { return cut() > 0 })
-			eventually(t, "what is left to be within the cell's part", func() bool { return held() <= limit/parkedShares })
+			held := func() int64 { return socketMemory(t, []string{c.tls, c.http}, []string{k.Addr}) }
+			testnet.Eventually(t, "some to be cut", func() bool { return cut() > 0 })
+			testnet.Eventually(t, "what is left to be within the cell's part", func() bool { return held() <= limit/parkedShares })
 			if n := cut(); n == conns {
 				t.Error("all were cut, also those that the cell has room for")
 			}
 
 			for piece := make([]byte, 128<<10); len(piece) < 1<<20; piece = append(piece, piece...) {
-				send(t, source, piece)
-				readN(t, reader, len(piece))
-				send(t, reader, piece)
-				readN(t, source, len(piece))
+				testnet.Send(t, source, piece)
+				testnet.ReadN(t, reader, len(piece))
+				testnet.Send(t, reader, piece)
+				testnet.ReadN(t, source, len(piece))
 			}
 			if n := held(); n > limit/parkedShares+limit/8 { // it is looked at now and then
 				t.Errorf("%d bytes are held, want at most %d", n, limit/parkedShares)
@@ -123,16 +124,16 @@ func TestStalledConnections(t *testing.T) {
 }
 
 // request begins an exchange of HTTP and returns both of its ends.
-func (c *cell) request(k *canary, method, fields string) (client, up net.Conn) {
+func (c *cell) request(k *testnet.Canary, method, fields string) (client, up net.Conn) {
 	c.tb.Helper()
-	client = dialTCP(c.tb, c.http)
-	send(c.tb, client, []byte(method+" / HTTP/1.1\r\nHost: site.example\r\n"+fields+"\r\n"))
-	up = k.next(c.tb)
+	client = testnet.Dial(c.tb, c.http)
+	testnet.Send(c.tb, client, []byte(method+" / HTTP/1.1\r\nHost: site.example\r\n"+fields+"\r\n"))
+	up = k.Next(c.tb)
 	for head := ""; !strings.HasSuffix(head, "\r\n\r\n"); {
-		head += string(readN(c.tb, up, 1))
+		head += string(testnet.ReadN(c.tb, up, 1))
 	}
 	if method == "GET" {
-		send(c.tb, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 9000000000\r\n\r\n"))
+		testnet.Send(c.tb, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 9000000000\r\n\r\n"))
 	}
 	return client, up
 }
@@ -166,7 +167,7 @@ func TestParkedShares(t *testing.T) {
 // A cell whose tunnels nobody reads from keeps no more pipes than its own, and no
 // other cell has to do with small ones.
 func TestPipesOfACell(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	account := NewParked(1 << 30)
 	share := func(s *Server) { s.Parked = account }
 	c, k := newTunnelCell(t, share)
@@ -189,7 +190,7 @@ func TestPipesOfACell(t *testing.T) {
 		return n
 	}
 	var last int64
-	eventually(t, "all to stand", func() bool {
+	testnet.Eventually(t, "all to stand", func() bool {
 		was := last
 		last = account.Held()
 		return was == last && last > 3*maxCellPipes*clientBytes

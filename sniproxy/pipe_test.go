@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/testnet"
 )
 
 // maxConnAllocs bounds what the gate allocates for one tunnel from accept to
@@ -48,12 +49,12 @@ func TestIdleTunnelHoldsNoPipe(t *testing.T) {
 	before := pipeEnds(t)
 	for range tunnels {
 		client, up := c.open(k)
-		send(t, up, []byte("answer"))
-		readN(t, client, 6)
-		send(t, client, []byte("question"))
-		readN(t, up, 8)
+		testnet.Send(t, up, []byte("answer"))
+		testnet.ReadN(t, client, 6)
+		testnet.Send(t, client, []byte("question"))
+		testnet.ReadN(t, up, 8)
 	}
-	eventually(t, "the pipes to be given back", func() bool { return pipeEnds(t) <= before+2*maxIdlePipes })
+	testnet.Eventually(t, "the pipes to be given back", func() bool { return pipeEnds(t) <= before+2*maxIdlePipes })
 }
 
 // pipeEnds counts the descriptors of this process that are ends of pipes.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // A connectProxy is an HTTP proxy that leads every tunnel to one address.
@@ -28,7 +29,7 @@ type connectProxy struct {
 func startProxy(t *testing.T, to, answer string) *connectProxy {
 	t.Helper()
 	p := &connectProxy{answer: answer}
-	ln := listen(t)
+	ln := testnet.Listen(t)
 	p.addr = netip.MustParseAddrPort(ln.Addr().String())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -49,7 +50,7 @@ func startProxy(t *testing.T, to, answer string) *connectProxy {
 
 func (p *connectProxy) serve(c net.Conn, to string) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testnet.Patience))
 	br := bufio.NewReader(c)
 	req, err := http.ReadRequest(br)
 	if err != nil {
@@ -72,7 +73,7 @@ func (p *connectProxy) serve(c net.Conn, to string) {
 	_, _ = io.Copy(c, up)
 }
 
-func (p *connectProxy) questions() string {
+func (p *connectProxy) Questions() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(p.asked, ", ")
@@ -112,15 +113,15 @@ func viaCell(t *testing.T, p Proxy) *cell {
 // the judged address, with credentials; every other one is dialled.
 func TestVia(t *testing.T) {
 	for _, byAddress := range []bool{false, true} {
-		k := newCanary(t)
-		p := startProxy(t, k.addr, "")
+		k := testnet.NewCanary(t)
+		p := startProxy(t, k.Addr, "")
 		c := viaCell(t, Proxy{Addr: p.addr, Credentials: "user:pass", ByAddress: byAddress})
-		c.origin("127.0.0.1:443", k.addr)
+		c.origin("127.0.0.1:443", k.Addr)
 
-		client := dialTCP(t, c.tls)
-		hello := record(message(sni("www.far.example")))
-		send(t, client, hello)
-		up := k.next(t)
+		client := testnet.Dial(t, c.tls)
+		hello := testnet.Record(testnet.Message(testnet.SNI("www.far.example")))
+		testnet.Send(t, client, hello)
+		up := k.Next(t)
 		got := make([]byte, len(hello))
 		if _, err := io.ReadFull(up, got); err != nil || string(got) != string(hello) {
 			t.Errorf("the far side got %x, %v", got, err)
@@ -139,13 +140,13 @@ func TestVia(t *testing.T) {
 		if byAddress {
 			want = "CONNECT 1.1.1.1:443 Basic dXNlcjpwYXNz"
 		}
-		if got := p.questions(); got != want {
+		if got := p.Questions(); got != want {
 			t.Errorf("the proxy was asked %q, want %q", got, want)
 		}
 
-		send(t, dialTCP(t, c.tls), record(message(sni("direct.far.example"))))
-		k.next(t).Close()
-		if got := p.questions(); got != want {
+		testnet.Send(t, testnet.Dial(t, c.tls), testnet.Record(testnet.Message(testnet.SNI("direct.far.example"))))
+		k.Next(t).Close()
+		if got := p.Questions(); got != want {
 			t.Errorf("the proxy was asked %q for a host without via", got)
 		}
 	}
@@ -158,10 +159,10 @@ func TestViaOnPort80(t *testing.T) {
 	p := startProxy(t, far, "")
 	c := viaCell(t, Proxy{Addr: p.addr})
 	c.origin("127.0.0.1:80", near)
-	client := dialTCP(t, c.http)
+	client := testnet.Dial(t, c.http)
 	br := bufio.NewReader(client)
 	for _, step := range []struct{ host, want string }{{"www.far.example", "far"}, {"direct.far.example", "near"}, {"www.far.example", "far"}} {
-		send(t, client, []byte("GET /"+step.want+" HTTP/1.1\r\nHost: "+step.host+"\r\n\r\n"))
+		testnet.Send(t, client, []byte("GET /"+step.want+" HTTP/1.1\r\nHost: "+step.host+"\r\n\r\n"))
 		resp, err := http.ReadResponse(br, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +174,7 @@ func TestViaOnPort80(t *testing.T) {
 	}
 	client.Close()
 	const tunnel = "CONNECT www.far.example:80 "
-	if got := p.questions(); got != tunnel && got != tunnel+", "+tunnel {
+	if got := p.Questions(); got != tunnel && got != tunnel+", "+tunnel {
 		t.Errorf("the proxy was asked %q", got)
 	}
 	for _, r := range c.wait(3) {
@@ -215,8 +216,8 @@ func TestViaRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := startProxy(t, "127.0.0.1:1", tt.answer)
 			c := viaCell(t, Proxy{Addr: p.addr})
-			client := dialTCP(t, c.tls)
-			send(t, client, record(message(sni(tt.host))))
+			client := testnet.Dial(t, c.tls)
+			testnet.Send(t, client, testnet.Record(testnet.Message(testnet.SNI(tt.host))))
 			if got, _ := io.ReadAll(client); len(got) != 7 {
 				t.Errorf("the client got %x, want an alert", got)
 			}
@@ -229,7 +230,7 @@ func TestViaRefused(t *testing.T) {
 					t.Errorf("dialled %v", d)
 				}
 			}
-			if asked := p.questions() != ""; asked != tt.asked {
+			if asked := p.Questions() != ""; asked != tt.asked {
 				t.Errorf("asked the proxy: %t", asked)
 			}
 		})

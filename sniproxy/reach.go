@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 )
 
 // A Rememberer is a Resolver that may know an answer already; ok is false where
@@ -40,7 +41,7 @@ type attempt struct {
 }
 
 func (a *attempt) ready(events uint32) { a.tunnel.tried(a, events) }
-func (a *attempt) panicked(err error)  { a.tunnel.panicked(err) }
+func (a *attempt) Panicked(err error)  { a.tunnel.Panicked(err) }
 
 // reachOut begins to reach the host of a tunnel that is allowed. What may have
 // to wait for others is done aside: looking up a name that is not remembered,
@@ -94,7 +95,7 @@ func (t *tunnel) aside(f func(context.Context) func()) {
 		var then func()
 		var err error
 		defer t.loop.post(func() {
-			defer contain(t)
+			defer contain.To(t)
 			if t.reach != nil { // else it has panicked meanwhile
 				t.reach.cancel = nil
 			}
@@ -103,7 +104,7 @@ func (t *tunnel) aside(f func(context.Context) func()) {
 			}
 			then()
 		})
-		defer contained(&err)
+		defer contain.Error(&err)
 		then = f(ctx)
 	}()
 }

@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 )
 
 // A refusal is why a connection or request goes no further: what the record
 // says and how the client is told. A nil *refusal refuses nothing.
 type refusal struct {
 	reason firewall.Reason
-	detail string      // for a person; holds no unescaped input
-	alert  alert       // on 443; 0 sends none
-	status int         // on 80; 0 sends none
-	fault  *panicError // what was contained, for the log; nil where nothing was
+	detail string         // for a person; holds no unescaped input
+	alert  alert          // on 443; 0 sends none
+	status int            // on 80; 0 sends none
+	fault  *contain.Panic // what was contained, for the log; nil where nothing was
 }
 
 // alert is the description of a fatal TLS alert (RFC 8446, section 6).

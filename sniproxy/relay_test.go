@@ -13,36 +13,37 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // open makes one tunnel through c and returns both of its ends.
-func (c *cell) open(k *canary) (client, up *net.TCPConn) {
+func (c *cell) open(k *testnet.Canary) (client, up *net.TCPConn) {
 	c.tb.Helper()
-	raw := record(message(sni("site.example")))
-	client = dialTCP(c.tb, c.tls)
-	send(c.tb, client, raw)
-	up = k.next(c.tb)
-	readN(c.tb, up, len(raw))
+	raw := testnet.Record(testnet.Message(testnet.SNI("site.example")))
+	client = testnet.Dial(c.tb, c.tls)
+	testnet.Send(c.tb, client, raw)
+	up = k.Next(c.tb)
+	testnet.ReadN(c.tb, up, len(raw))
 	return client, up
 }
 
-func newTunnelCell(t *testing.T, change func(*Server)) (*cell, *canary) {
+func newTunnelCell(t *testing.T, change func(*Server)) (*cell, *testnet.Canary) {
 	t.Helper()
-	c, k := newCell(t, "strict", change), newCanary(t)
-	c.origin("127.0.0.1:443", k.addr)
+	c, k := newCell(t, "strict", change), testnet.NewCanary(t)
+	c.origin("127.0.0.1:443", k.Addr)
 	return c, k
 }
 
 // Each end may finish sending while the other goes on.
 func TestTunnelHalfClose(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := newTunnelCell(t, nil)
 	for i, swap := range []bool{false, true} {
 		a, b := c.open(k)
 		if swap {
 			a, b = b, a
 		}
-		send(t, a, []byte("last words"))
+		testnet.Send(t, a, []byte("last words"))
 		if err := a.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
@@ -68,15 +69,15 @@ func TestTunnelQuiet(t *testing.T) {
 	c, k := newTunnelCell(t, func(s *Server) { s.HelloTimeout = timeout })
 	client, up := c.open(k)
 	time.Sleep(5 * timeout)
-	send(t, up, []byte("token"))
-	readN(t, client, 5)
-	send(t, client, []byte("ok"))
-	readN(t, up, 2)
+	testnet.Send(t, up, []byte("token"))
+	testnet.ReadN(t, client, 5)
+	testnet.Send(t, client, []byte("ok"))
+	testnet.ReadN(t, up, 2)
 }
 
 // An end that breaks breaks the other one, also after it closed its half.
 func TestTunnelBreaks(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := newTunnelCell(t, nil)
 	n := 0
 	for _, halfFirst := range []bool{false, true} {
@@ -118,7 +119,7 @@ func TestTunnelFreesAbandoned(t *testing.T) {
 	if r := c.last(1); r.Verdict != firewall.Allow {
 		t.Errorf("record %+v", r)
 	}
-	eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
+	testnet.Eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
 }
 
 // When the lease ends, everything in flight is cut, recorded, and gone.
@@ -127,16 +128,16 @@ func TestTunnelFreesAbandoned(t *testing.T) {
 // oracle: both ends of the connections, which are cut; the records, which are complete;
 // the ports, which are closed
 func TestServeEnds(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := newTunnelCell(t, nil)
 	client, up := c.open(k)
-	send(t, client, []byte("12345"))
-	readN(t, up, 5)
-	waiting := dialTCP(t, c.tls)
-	send(t, waiting, record(message(sni("site.example")))[:10])
-	idle := dialTCP(t, c.http)
-	send(t, idle, []byte("GET / HTTP/1.1\r\n"))
-	eventually(t, "all connections to be admitted", func() bool { return c.server.open.Load() == 3 })
+	testnet.Send(t, client, []byte("12345"))
+	testnet.ReadN(t, up, 5)
+	waiting := testnet.Dial(t, c.tls)
+	testnet.Send(t, waiting, testnet.Record(testnet.Message(testnet.SNI("site.example")))[:10])
+	idle := testnet.Dial(t, c.http)
+	testnet.Send(t, idle, []byte("GET / HTTP/1.1\r\n"))
+	testnet.Eventually(t, "all connections to be admitted", func() bool { return c.server.open.Load() == 3 })
 
 	c.end()
 	for _, conn := range []net.Conn{client, up, waiting, idle} {
@@ -169,7 +170,7 @@ func TestServeEnds(t *testing.T) {
 // probe: L11
 // oracle: the server returns though the resolver hangs, and the record says why
 func TestServeEndsWhileConnecting(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	hang := make(chan struct{})
 	c := newCell(t, "strict", func(s *Server) {
 		s.Resolver = resolverFunc(func(ctx context.Context) ([]netip.Addr, error) {
@@ -178,7 +179,7 @@ func TestServeEndsWhileConnecting(t *testing.T) {
 			return nil, ctx.Err()
 		})
 	})
-	send(t, dialTCP(t, c.tls), record(message(sni("site.example"))))
+	testnet.Send(t, testnet.Dial(t, c.tls), testnet.Record(testnet.Message(testnet.SNI("site.example"))))
 	<-hang
 	c.end()
 	if r := c.last(1); r.Reason != firewall.ReasonResolve {
@@ -211,12 +212,12 @@ func TestForeignClient(t *testing.T) {
 
 // knock connects and reads to the end; the connection may be reset at any time.
 func knock(addr string) ([]byte, error) {
-	conn, err := net.DialTimeout("tcp", addr, patience)
+	conn, err := net.DialTimeout("tcp", addr, testnet.Patience)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testnet.Patience))
 	return io.ReadAll(conn)
 }
 
@@ -230,7 +231,7 @@ func TestConnectionLimit(t *testing.T) {
 	a, _ := c.open(k)
 	c.open(k)
 	for i, addr := range []string{c.tls, c.http} {
-		if got, _ := io.ReadAll(dialTCP(t, addr)); len(got) > 0 {
+		if got, _ := io.ReadAll(testnet.Dial(t, addr)); len(got) > 0 {
 			t.Errorf("got %q", got)
 		}
 		if r := c.last(i + 1); r.Reason != firewall.ReasonLimit {
@@ -239,7 +240,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 	reset(a)
 	c.wait(3)
-	eventually(t, "a place to be free", func() bool { return c.server.open.Load() == 1 })
+	testnet.Eventually(t, "a place to be free", func() bool { return c.server.open.Load() == 1 })
 	c.open(k)
 }
 
@@ -250,12 +251,12 @@ func TestConnectionLimit(t *testing.T) {
 // meanwhile
 func TestHelloMemory(t *testing.T) {
 	const long = 350_000 // raw bytes held by each
-	hello := cutRecords(padded("site.example", 60_000), 1)[:long]
-	c, k := newTunnelCell(t, func(s *Server) { s.HelloTimeout = patience })
+	hello := testnet.CutRecords(testnet.Padded("site.example", 60_000), 1)[:long]
+	c, k := newTunnelCell(t, func(s *Server) { s.HelloTimeout = testnet.Patience })
 	for range 40 {
-		send(t, dialTCP(t, c.tls), hello)
+		testnet.Send(t, testnet.Dial(t, c.tls), hello)
 	}
-	eventually(t, "a hello to be refused for memory", func() bool {
+	testnet.Eventually(t, "a hello to be refused for memory", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, r := range c.records {
@@ -281,18 +282,18 @@ func TestHelloMemory(t *testing.T) {
 // probe: P4
 // oracle: listeners that are closed, and the records of refusals
 func TestZeroServer(t *testing.T) {
-	ln := listen(t)
+	ln := testnet.Listen(t)
 	if err := new(Server).ServeTLS(context.Background(), ln); err == nil {
 		t.Error("a zero Server serves TLS")
 	}
-	if err := new(Server).ServeHTTP1(context.Background(), listen(t)); err == nil {
+	if err := new(Server).ServeHTTP1(context.Background(), testnet.Listen(t)); err == nil {
 		t.Error("a zero Server serves HTTP")
 	}
 	if _, err := net.Dial("tcp", ln.Addr().String()); err == nil {
 		t.Error("its listener is open")
 	}
 	c := newCell(t, "strict", func(s *Server) { s.Policy = nil })
-	send(t, dialTCP(t, c.tls), record(message(sni("site.example"))))
+	testnet.Send(t, testnet.Dial(t, c.tls), testnet.Record(testnet.Message(testnet.SNI("site.example"))))
 	if r := c.last(1); r.Reason != firewall.ReasonNotListed {
 		t.Errorf("record %+v", r)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // responseHead is one of about size bytes, of fields that are each one byte long but
@@ -42,13 +43,13 @@ func TestForwardResponseHeads(t *testing.T) {
 		{"257 KiB", responseHead(257<<10, false), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			noLeak(t)
+			testnet.NoLeak(t)
 			c := newCell(t, "strict", nil)
-			k := newCanary(t)
-			c.origin("127.0.0.1:80", k.addr)
-			conn := dialTCP(t, c.http)
-			send(t, conn, []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"))
-			up := k.next(t)
+			k := testnet.NewCanary(t)
+			c.origin("127.0.0.1:80", k.Addr)
+			conn := testnet.Dial(t, c.http)
+			testnet.Send(t, conn, []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"))
+			up := k.Next(t)
 			_, _ = up.Write([]byte(test.head + strings.Repeat("\n", 100_000))) // fails where it is cut
 			got, _ := io.ReadAll(io.LimitReader(conn, 100_000))
 			if status := []byte("HTTP/1.1 502"); test.ok == bytes.HasPrefix(got, status) || len(got) == 0 {
@@ -73,36 +74,36 @@ func TestForwardResponseHeads(t *testing.T) {
 // probe: S20, X12
 // oracle: the server's account and the process's memory meanwhile, and what clients get
 func TestForwardSwarmOfResponses(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	const clients = 200
 	c := newCell(t, "strict", nil)
-	k := newCanary(t)
-	c.origin("127.0.0.1:80", k.addr)
+	k := testnet.NewCanary(t)
+	c.origin("127.0.0.1:80", k.Addr)
 	before := memory()
 	head := responseHead(200<<10, false)
 	var conns []net.Conn
 	for range clients {
-		conn := dialTCP(t, c.http)
-		send(t, conn, []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"))
+		conn := testnet.Dial(t, c.http)
+		testnet.Send(t, conn, []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"))
 		conns = append(conns, conn)
 	}
 	for range clients {
-		_, _ = k.next(t).Write([]byte(head)) // and no body
+		_, _ = k.Next(t).Write([]byte(head)) // and no body
 	}
 	var passed int64
 	for _, conn := range conns {
-		got := readN(t, conn, len("HTTP/1.1 200"))
+		got := testnet.ReadN(t, conn, len("HTTP/1.1 200"))
 		if string(got) == "HTTP/1.1 200" {
 			passed++
 		} else if string(got) != "HTTP/1.1 502" {
 			t.Errorf("got %q", got)
 		}
 	}
-	eventually(t, "the others to be gone", func() bool { return c.server.open.Load() == passed })
+	testnet.Eventually(t, "the others to be gone", func() bool { return c.server.open.Load() == passed })
 	if held := c.server.held.Load(); passed == 0 || held < passed*int64(len(head)) || held > sharedBytes {
 		t.Errorf("%d long heads at once, %d bytes on account", passed, held)
 	}
-	eventually(t, "them to hold what is on account", func() bool { return memory()-before < sharedBytes+clients*maxStalled })
+	testnet.Eventually(t, "them to hold what is on account", func() bool { return memory()-before < sharedBytes+clients*maxStalled })
 	for _, conn := range conns {
 		conn.Close()
 	}

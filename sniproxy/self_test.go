@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 const apart = "SALLYPORT_TEST_APART" // is set in the process with a network of its own
@@ -40,13 +41,13 @@ func TestTunnelToItself(t *testing.T) {
 	}
 	own := []string{"1.2.3.4/24", "1.2.3.5/24", "2606:4700::1234/64"} // the second is reached from the first
 	ownNetwork(t, own)
-	k := newCanaryAt(t, ":443")
+	k := testnet.NewCanaryAt(t, ":443")
 	c := newCell(t, "open", func(s *Server) { s.route = nil })
-	raw := record(message(sni("own.example")))
+	raw := testnet.Record(testnet.Message(testnet.SNI("own.example")))
 	for i, addr := range own {
 		c.resolver.set("own.example", netip.MustParsePrefix(addr).Addr().String())
-		client := dialTCP(t, c.tls)
-		send(t, client, raw)
+		client := testnet.Dial(t, c.tls)
+		testnet.Send(t, client, raw)
 		if got, _ := io.ReadAll(client); !bytes.Equal(got, alertAccessDenied.record()) {
 			t.Errorf("%s: the client got %x", addr, got)
 		}
@@ -55,13 +56,13 @@ func TestTunnelToItself(t *testing.T) {
 		}
 	}
 
-	if n := k.count.Load(); n != 0 {
+	if n := k.Count.Load(); n != 0 {
 		t.Errorf("the gate's own listener was reached %d times", n)
 	}
 	admitted := newCell(t, "strict", func(s *Server) { s.route = nil })
-	hello := record(message(sni("site.example")))
-	send(t, dialTCP(t, admitted.tls), hello)
-	if got := readN(t, k.next(t), len(hello)); !bytes.Equal(got, hello) {
+	hello := testnet.Record(testnet.Message(testnet.SNI("site.example")))
+	testnet.Send(t, testnet.Dial(t, admitted.tls), hello)
+	if got := testnet.ReadN(t, k.Next(t), len(hello)); !bytes.Equal(got, hello) {
 		t.Errorf("control: the listener got %x", got)
 	}
 }

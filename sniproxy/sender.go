@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 )
 
 // defaultBodyIdle is how long a client may pause inside a request body, and how
@@ -54,7 +55,7 @@ func (s *sender) run(req *request) {
 			reset(s.up.conn) // an upstream must not take a part for the whole
 		}
 	}()
-	defer contain(s)
+	defer contain.To(s)
 	func() {
 		defer close(s.sent)
 		s.complete, s.fault = s.sendBody(req)
@@ -62,7 +63,7 @@ func (s *sender) run(req *request) {
 	s.gone = s.gone || s.complete && s.clientGone()
 }
 
-func (s *sender) panicked(err error) { s.crash = fault(err) }
+func (s *sender) Panicked(err error) { s.crash = fault(err) }
 
 // finished reports whether the whole body was sent. An upstream may answer
 // before; a moment's grace tells that from a body whose end is on its way.

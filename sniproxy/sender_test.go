@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // exchangeCell is a cell whose port 80 leads to a canary.
-func exchangeCell(t *testing.T) (*cell, *canary) {
+func exchangeCell(t *testing.T) (*cell, *testnet.Canary) {
 	t.Helper()
-	c, k := newCell(t, "strict", nil), newCanary(t)
-	c.origin("127.0.0.1:80", k.addr)
+	c, k := newCell(t, "strict", nil), testnet.NewCanary(t)
+	c.origin("127.0.0.1:80", k.Addr)
 	return c, k
 }
 
@@ -34,7 +35,7 @@ const (
 // oracle: the body as the far side reads it, which never seems whole; the status and
 // the record
 func TestForwardFaultyBody(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	tests := []struct{ name, raw string }{
 		{"malformed chunk size", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nxyz\r\n"},
 		{"chunk longer than stated", "Transfer-Encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n"},
@@ -48,10 +49,10 @@ func TestForwardFaultyBody(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c, k := exchangeCell(t)
-			conn := dialTCP(t, c.http)
-			send(t, conn, []byte(postRequest+tt.raw))
+			conn := testnet.Dial(t, c.http)
+			testnet.Send(t, conn, []byte(postRequest+tt.raw))
 			_ = conn.CloseWrite()
-			up := bufio.NewReader(k.next(t))
+			up := bufio.NewReader(k.Next(t))
 			if req, err := http.ReadRequest(up); err == nil {
 				if _, err := io.ReadAll(req.Body); err == nil {
 					t.Error("the upstream got a whole body")
@@ -75,17 +76,17 @@ func TestForwardFaultyBody(t *testing.T) {
 // oracle: the body as the far side reads it, the status that the client gets, and the
 // record
 func TestForwardSlowBody(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	for name, test := range map[string]struct{ begin, rest string }{
 		"sized":  {"Content-Length: 10\r\n\r\nhello", "world"},
 		"chunks": {"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "5\r\nworld\r\n0\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, k := newCell(t, "strict", func(s *Server) { s.bodyIdle = time.Second }), newCanary(t)
-			c.origin("127.0.0.1:80", k.addr)
-			conn := dialTCP(t, c.http)
-			send(t, conn, []byte(postRequest+test.begin))
-			up := bufio.NewReader(k.next(t))
+			c, k := newCell(t, "strict", func(s *Server) { s.bodyIdle = time.Second }), testnet.NewCanary(t)
+			c.origin("127.0.0.1:80", k.Addr)
+			conn := testnet.Dial(t, c.http)
+			testnet.Send(t, conn, []byte(postRequest+test.begin))
+			up := bufio.NewReader(k.Next(t))
 			req, err := http.ReadRequest(up)
 			if err != nil {
 				t.Fatal(err)
@@ -101,17 +102,17 @@ func TestForwardSlowBody(t *testing.T) {
 				t.Errorf("record %+v", r)
 			}
 
-			conn = dialTCP(t, c.http)
-			send(t, conn, []byte(postRequest+test.begin))
-			far := k.next(t)
+			conn = testnet.Dial(t, c.http)
+			testnet.Send(t, conn, []byte(postRequest+test.begin))
+			far := k.Next(t)
 			if req, err = http.ReadRequest(bufio.NewReader(far)); err != nil {
 				t.Fatal(err)
 			}
-			send(t, conn, []byte(test.rest))
+			testnet.Send(t, conn, []byte(test.rest))
 			if body, err := io.ReadAll(req.Body); err != nil || string(body) != "helloworld" {
 				t.Errorf("control: the far side got %q, %v", body, err)
 			}
-			send(t, far, []byte("HTTP/1.1 204 No Content\r\n\r\n"))
+			testnet.Send(t, far, []byte("HTTP/1.1 204 No Content\r\n\r\n"))
 			if r := c.last(2); r.Verdict != firewall.Allow {
 				t.Errorf("control: record %+v", r)
 			}
@@ -122,15 +123,15 @@ func TestForwardSlowBody(t *testing.T) {
 // An upstream may answer before it has the whole body; the client gets to read
 // that, and the connection ends, since where the next request begins is unclear.
 func TestForwardEarlyAnswer(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := exchangeCell(t)
-	conn := dialTCP(t, c.http)
-	send(t, conn, []byte(postRequest+"Content-Length: 1000000\r\n\r\nsome"))
-	up := k.next(t)
+	conn := testnet.Dial(t, c.http)
+	testnet.Send(t, conn, []byte(postRequest+"Content-Length: 1000000\r\n\r\nsome"))
+	up := k.Next(t)
 	if _, err := http.ReadRequest(bufio.NewReader(up)); err != nil {
 		t.Fatal(err)
 	}
-	send(t, up, []byte("HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\n\r\nlong"))
+	testnet.Send(t, up, []byte("HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\n\r\nlong"))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || resp.StatusCode != 413 || !resp.Close || bodyOf(t, resp, nil) != "long" {
 		t.Errorf("%+v, %v", resp, err)
@@ -143,24 +144,24 @@ func TestForwardEarlyAnswer(t *testing.T) {
 // A client that goes away takes its request to a silent upstream with it; one
 // that only finished sending does not.
 func TestForwardClientGone(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := exchangeCell(t)
-	conn := dialTCP(t, c.http)
-	send(t, conn, []byte(getRequest))
-	up := k.next(t)
+	conn := testnet.Dial(t, c.http)
+	testnet.Send(t, conn, []byte(getRequest))
+	up := k.Next(t)
 	_ = conn.CloseWrite()
-	readN(t, up, len(getRequest))
-	send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+	testnet.ReadN(t, up, len(getRequest))
+	testnet.Send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
 	if got, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(got), "ok") {
 		t.Errorf("a half-closed client got %q, %v", got, err)
 	}
 	c.wait(1)
 
 	for i, half := range []bool{false, true} {
-		conn := dialTCP(t, c.http)
-		send(t, conn, []byte(getRequest))
-		up := k.next(t)
-		readN(t, up, len(getRequest))
+		conn := testnet.Dial(t, c.http)
+		testnet.Send(t, conn, []byte(getRequest))
+		up := k.Next(t)
+		testnet.ReadN(t, up, len(getRequest))
 		if half {
 			_ = conn.CloseWrite()
 		}
@@ -202,10 +203,10 @@ func TestForwardBadUpstream(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c, k := exchangeCell(t)
-			conn := dialTCP(t, c.http)
-			send(t, conn, []byte(getRequest))
-			up := k.next(t)
-			readN(t, up, len(getRequest))
+			conn := testnet.Dial(t, c.http)
+			testnet.Send(t, conn, []byte(getRequest))
+			up := k.Next(t)
+			testnet.ReadN(t, up, len(getRequest))
 			_, _ = up.Write([]byte(tt.answer)) // the gate may hang up inside
 			up.Close()
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -236,19 +237,19 @@ func TestForwardBadUpstream(t *testing.T) {
 // probe: X12
 // oracle: the connections that reach the far side, and the answers that the client gets
 func TestForwardExtraResponse(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := exchangeCell(t)
-	conn := dialTCP(t, c.http)
+	conn := testnet.Dial(t, c.http)
 	br := bufio.NewReader(conn)
 	for i, host := range []string{"site.example", "site.example", "other.example", "site.example"} {
-		send(t, conn, []byte("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
-		up := k.next(t) // a connection of its own each time
+		testnet.Send(t, conn, []byte("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
+		up := k.Next(t) // a connection of its own each time
 		req, err := http.ReadRequest(bufio.NewReader(up))
 		if err != nil || req.Host != host {
 			t.Fatalf("%+v, %v", req, err)
 		}
 		answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d", i)
-		send(t, up, []byte(answer+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"))
+		testnet.Send(t, up, []byte(answer+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"))
 		resp, err := http.ReadResponse(br, nil)
 		if got := bodyOf(t, resp, err); got != fmt.Sprint(i) {
 			t.Errorf("request %d was answered with %q", i, got)
@@ -267,13 +268,13 @@ func TestForwardExtraResponse(t *testing.T) {
 // private one
 func TestForwardStaleUpstream(t *testing.T) {
 	c, k := exchangeCell(t)
-	conn := dialTCP(t, c.http)
+	conn := testnet.Dial(t, c.http)
 	br := bufio.NewReader(conn)
 	for range 2 {
-		send(t, conn, []byte(getRequest))
-		up := k.next(t)
-		readN(t, up, len(getRequest))
-		send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+		testnet.Send(t, conn, []byte(getRequest))
+		up := k.Next(t)
+		testnet.ReadN(t, up, len(getRequest))
+		testnet.Send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
 		resp, err := http.ReadResponse(br, nil)
 		if bodyOf(t, resp, err) != "ok" {
 			t.Fatal("no answer")
@@ -284,7 +285,7 @@ func TestForwardStaleUpstream(t *testing.T) {
 		t.Errorf("%d look-ups, want one for each dial", n)
 	}
 	c.resolver.set("site.example", "10.0.0.1")
-	send(t, conn, []byte(getRequest))
+	testnet.Send(t, conn, []byte(getRequest))
 	resp, err := http.ReadResponse(br, nil)
 	if err != nil || resp.StatusCode != 403 {
 		t.Errorf("%+v, %v", resp, err)
@@ -296,11 +297,11 @@ func TestForwardStaleUpstream(t *testing.T) {
 
 // deafExchange begins a request the body of which waits for an upstream that reads
 // the head alone.
-func deafExchange(t *testing.T, c *cell, k *canary) (conn, up *net.TCPConn) {
+func deafExchange(t *testing.T, c *cell, k *testnet.Canary) (conn, up *net.TCPConn) {
 	t.Helper()
-	conn = dialTCP(t, c.http)
-	send(t, conn, []byte(postRequest+"Content-Length: 100000000\r\n\r\n"))
-	up = k.next(t)
+	conn = testnet.Dial(t, c.http)
+	testnet.Send(t, conn, []byte(postRequest+"Content-Length: 100000000\r\n\r\n"))
+	up = k.Next(t)
 	if _, err := http.ReadRequest(bufio.NewReaderSize(up, 64)); err != nil {
 		t.Fatal(err)
 	}
@@ -311,10 +312,10 @@ func deafExchange(t *testing.T, c *cell, k *canary) (conn, up *net.TCPConn) {
 // An upstream that has answered does not hold the connection by not reading the
 // rest of the body.
 func TestForwardDeafUpstream(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	c, k := exchangeCell(t)
 	conn, up := deafExchange(t, c, k)
-	send(t, up, []byte("HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\n\r\nlong"))
+	testnet.Send(t, up, []byte("HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\n\r\nlong"))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || resp.StatusCode != 413 || !resp.Close || bodyOf(t, resp, nil) != "long" {
 		t.Errorf("%+v, %v", resp, err)
@@ -322,15 +323,15 @@ func TestForwardDeafUpstream(t *testing.T) {
 	if r := c.last(1); r.Verdict != firewall.Allow || r.Detail != "" {
 		t.Errorf("record %+v", r)
 	}
-	eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
+	testnet.Eventually(t, "the connection to be counted out", func() bool { return c.server.open.Load() == 0 })
 }
 
 // A client that goes away while its body waits is noticed; one that stays is not
 // held against an upstream that only pauses.
 func TestForwardClientGoneFromDeafUpstream(t *testing.T) {
-	noLeak(t)
-	c, k := newCell(t, "strict", func(s *Server) { s.bodyIdle = time.Second }), newCanary(t)
-	c.origin("127.0.0.1:80", k.addr)
+	testnet.NoLeak(t)
+	c, k := newCell(t, "strict", func(s *Server) { s.bodyIdle = time.Second }), testnet.NewCanary(t)
+	c.origin("127.0.0.1:80", k.Addr)
 	conn, up := deafExchange(t, c, k)
 	reset(conn)
 	if r := c.last(1); r.Detail != "the client went away" {
@@ -340,15 +341,15 @@ func TestForwardClientGoneFromDeafUpstream(t *testing.T) {
 		t.Error("the upstream took a part for the whole")
 	}
 
-	conn = dialTCP(t, c.http)
+	conn = testnet.Dial(t, c.http)
 	const size = 32 << 20
-	send(t, conn, fmt.Appendf(nil, "%sContent-Length: %d\r\n\r\n", postRequest, size))
+	testnet.Send(t, conn, fmt.Appendf(nil, "%sContent-Length: %d\r\n\r\n", postRequest, size))
 	sent := make(chan error, 1)
 	go func() {
 		_, err := conn.Write(make([]byte, size))
 		sent <- err
 	}()
-	up = k.next(t)
+	up = k.Next(t)
 	time.Sleep(2500 * time.Millisecond) // it pauses for some times bodyIdle
 	req, err := http.ReadRequest(bufio.NewReader(up))
 	if err != nil {
@@ -357,7 +358,7 @@ func TestForwardClientGoneFromDeafUpstream(t *testing.T) {
 	if n, err := io.Copy(io.Discard, req.Body); n != size || err != nil {
 		t.Errorf("control: the upstream got %d bytes, %v", n, err)
 	}
-	send(t, up, []byte("HTTP/1.1 204 No Content\r\n\r\n"))
+	testnet.Send(t, up, []byte("HTTP/1.1 204 No Content\r\n\r\n"))
 	if err := <-sent; err != nil {
 		t.Errorf("control: %v", err)
 	}

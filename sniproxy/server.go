@@ -36,6 +36,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/internal/contain"
 )
 
 // The ports that the two services stand for, whatever port their listener has:
@@ -57,7 +58,7 @@ const lingerTime = 500 * time.Millisecond
 
 // A Resolver finds the addresses of a fully qualified name. An error, also a
 // partial one, means that the name is not dialled. An answer that leads to a
-// name which must not be followed is a *RefusedAnswerError.
+// name which must not be followed is a *resolve.RefusedError.
 type Resolver interface {
 	Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error)
 }
@@ -236,7 +237,7 @@ func (v *service) accept(ctx context.Context, ln net.Listener, wg *sync.WaitGrou
 // admit starts the handler of a connection that is the cell's own and within
 // the limit, and closes any other.
 func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitGroup) {
-	defer contain(turnedAway{v, client})
+	defer contain.To(turnedAway{v, client})
 	rec := account.Record{Time: time.Now(), Kind: v.kind, Port: v.port, Verdict: firewall.Deny}
 	rec.Client = addrPort(client.RemoteAddr())
 	if !v.Prefix.Contains(rec.Client.Addr()) {
@@ -263,8 +264,8 @@ type turnedAway struct {
 	client *net.TCPConn
 }
 
-func (c turnedAway) panicked(err error) {
-	c.v.panicked(err)
+func (c turnedAway) Panicked(err error) {
+	c.v.Panicked(err)
 	reset(c.client)
 }
 
@@ -328,7 +329,7 @@ func (v *service) note(rec *account.Record, r *refusal) {
 		}
 		rec.Verdict, rec.Reason, rec.Detail = firewall.Deny, r.reason, r.detail
 		if r.fault != nil {
-			v.panicked(r.fault)
+			v.Panicked(r.fault)
 		}
 	}
 	rec.DurationMS = time.Since(rec.Time).Milliseconds()
@@ -348,15 +349,15 @@ func judged(rec *account.Record, p *firewall.Policy, d firewall.Decision) {
 	rec.Digest = p.Digest()
 }
 
-func (v *service) panicked(err error) { v.warn("the handling of a connection panicked", err) }
+func (v *service) Panicked(err error) { v.warn("the handling of a connection panicked", err) }
 
 func (v *service) warn(msg string, err error) {
 	if v.Log == nil {
 		return
 	}
-	var p *panicError
+	var p *contain.Panic
 	if errors.As(err, &p) {
-		err = errors.New(p.words())
+		err = errors.New(p.Words())
 	}
 	v.Log.Warn(msg, "service", v.kind, "error", err)
 }

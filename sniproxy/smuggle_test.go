@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // requestSeeds are streams in which readers are known to have disagreed about
@@ -115,7 +116,7 @@ func newSmuggleRig(tb testing.TB) *smuggleRig {
 	for _, name := range []string{"evil.example", "a.site.example", "tlsonly.example"} {
 		rig.c.resolver.set(name, "127.0.0.1")
 	}
-	ln := listen(tb)
+	ln := testnet.Listen(tb)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rig.origin <- r.Host
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -140,7 +141,7 @@ func (rig *smuggleRig) try(t *testing.T, raw []byte) {
 	}()
 	_, _ = io.Copy(io.Discard, conn)
 	conn.Close()
-	eventually(t, "the connection to end", func() bool { return rig.c.server.open.Load() == 0 })
+	testnet.Eventually(t, "the connection to end", func() bool { return rig.c.server.open.Load() == 0 })
 
 	rig.c.mu.Lock()
 	recs := rig.c.records
@@ -177,8 +178,8 @@ func FuzzForward(f *testing.F) {
 // The oracle of FuzzForward counts what is allowed.
 func TestSmuggleRig(t *testing.T) {
 	rig := newSmuggleRig(t)
-	conn := dialTCP(t, rig.c.http)
-	send(t, conn, []byte(requestSeeds[2]))
+	conn := testnet.Dial(t, rig.c.http)
+	testnet.Send(t, conn, []byte(requestSeeds[2]))
 	_ = conn.CloseWrite()
 	if got, err := io.ReadAll(conn); err != nil || strings.Count(string(got), "200 OK") != 2 {
 		t.Errorf("%q, %v", got, err)

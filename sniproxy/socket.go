@@ -54,7 +54,7 @@ func (s *socket) note(events uint32) {
 	s.broken = s.broken || events&unix.EPOLLERR != 0
 }
 
-func (s *socket) panicked(err error) { s.tunnel.panicked(err) }
+func (s *socket) Panicked(err error) { s.tunnel.Panicked(err) }
 
 // waiting is how many bytes were read and not passed on.
 func (s *socket) waiting() int { return s.piped + len(s.rest) }

@@ -11,6 +11,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/testnet"
 )
 
 // A slowResolver answers when it may.
@@ -40,14 +41,14 @@ func (r *slowResolver) Resolve(ctx context.Context, name firewall.Name) ([]netip
 // oracle: the server's counts and the process's memory meanwhile, the records, and what
 // the far side gets of heads and bodies
 func TestForwardSwarm(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	var slow *slowResolver
 	c := newCell(t, "strict", func(s *Server) {
 		slow = &slowResolver{Resolver: s.Resolver, may: make(chan struct{})}
 		s.Resolver = slow
 	})
-	k := newCanary(t)
-	c.origin("127.0.0.1:80", k.addr)
+	k := testnet.NewCanary(t)
+	c.origin("127.0.0.1:80", k.Addr)
 	head := "POST / HTTP/1.1\r\nHost: site.example\r\nTransfer-Encoding: chunked\r\n" +
 		strings.Repeat("X-A: "+strings.Repeat("x", 633)+"\r\n", 100) + "\r\n"
 	if len(head) > maxHead || len(head) < maxHead-2000 {
@@ -55,13 +56,13 @@ func TestForwardSwarm(t *testing.T) {
 	}
 	before := memory()
 	for range defaultMaxConns {
-		conn := dialTCP(t, c.http)
-		send(t, conn, []byte(head+"10000\r\n"+strings.Repeat("y", 20_000)))
+		conn := testnet.Dial(t, c.http)
+		testnet.Send(t, conn, []byte(head+"10000\r\n"+strings.Repeat("y", 20_000)))
 	}
 
 	// While the resolver takes its time, each head that was accepted is held.
 	var refused []account.Record
-	eventually(t, "every request to wait or to be refused", func() bool {
+	testnet.Eventually(t, "every request to wait or to be refused", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		refused = c.records
@@ -71,10 +72,10 @@ func TestForwardSwarm(t *testing.T) {
 	if held > sharedBytes || held < accepted*maxHead || accepted < sharedBytes/maxHead-8 {
 		t.Errorf("%d heads are accepted, %d bytes on account; want at most %d, and all that there are", accepted, held, sharedBytes)
 	}
-	eventually(t, "those that are refused to be gone", func() bool { return c.server.open.Load() == accepted })
+	testnet.Eventually(t, "those that are refused to be gone", func() bool { return c.server.open.Load() == accepted })
 	var each int64
 	perConn := func() bool { each = (memory() - before) / accepted; return each < maxStalled+held/accepted }
-	eventually(t, "each to hold its head and little more", perConn)
+	testnet.Eventually(t, "each to hold its head and little more", perConn)
 	t.Logf("%d requests accepted, %d refused; %d KiB each while they wait", accepted, len(refused), each>>10)
 	for _, r := range refused {
 		if r.Verdict != firewall.Deny || r.Reason != firewall.ReasonLimit || r.Upstream.IsValid() {
@@ -86,14 +87,14 @@ func TestForwardSwarm(t *testing.T) {
 	close(slow.may)
 	var far []net.Conn
 	for range accepted {
-		up := k.next(t)
+		up := k.Next(t)
 		_, _ = io.ReadFull(up, make([]byte, len(head)))
-		send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nx"))
+		testnet.Send(t, up, []byte("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nx"))
 		far = append(far, up)
 	}
-	eventually(t, "the heads to be let go", func() bool { return c.server.held.Load() == 0 })
+	testnet.Eventually(t, "the heads to be let go", func() bool { return c.server.held.Load() == 0 })
 	held = 0
-	eventually(t, "each to hold little", perConn)
+	testnet.Eventually(t, "each to hold little", perConn)
 	t.Logf("%d KiB each when they stall", each>>10)
 	for _, up := range far {
 		up.Close()

@@ -12,6 +12,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/testnet"
 )
 
 // descriptors counts those that this process has open.
@@ -40,8 +41,8 @@ func memory() int64 {
 // records, one of each client that was turned away; the tunnels of another run
 func TestTunnelSwarm(t *testing.T) {
 	const clients, workers = 10_000, 16
-	noLeak(t)
-	hello := record(padded("site.example", maxHello-100))
+	testnet.NoLeak(t)
+	hello := testnet.Record(testnet.Padded("site.example", maxHello-100))
 	hello = hello[:len(hello)-1]
 	c := newCell(t, "strict", func(s *Server) { s.HelloTimeout = time.Hour })
 	quiet, far := newTunnelCell(t, nil)
@@ -54,7 +55,7 @@ func TestTunnelSwarm(t *testing.T) {
 	for range workers {
 		swarm.Go(func() {
 			for left.Add(-1) >= 0 {
-				conn, err := net.DialTimeout("tcp", c.tls, patience)
+				conn, err := net.DialTimeout("tcp", c.tls, testnet.Patience)
 				if err != nil {
 					t.Error(err)
 					return
@@ -71,7 +72,7 @@ func TestTunnelSwarm(t *testing.T) {
 	}
 	swarm.Wait()
 	var records []account.Record
-	eventually(t, "every client to be held or turned away", func() bool {
+	testnet.Eventually(t, "every client to be held or turned away", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		records = c.records

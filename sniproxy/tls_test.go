@@ -13,6 +13,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/testnet"
 )
 
 // An unmodified TLS client reaches an allowed host, and the record says so.
@@ -20,7 +21,7 @@ import (
 // probe: S22
 // oracle: the server on the far side, which says which name it was asked for
 func TestTunnelRealClient(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	origin := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "hello "+r.TLS.ServerName)
 	}))
@@ -30,7 +31,7 @@ func TestTunnelRealClient(t *testing.T) {
 
 	for i, name := range []string{"site.example", "API.Site.Example"} {
 		c.resolver.set("api.site.example", "127.0.0.1")
-		conn := tls.Client(dialTCP(t, c.tls), &tls.Config{ServerName: name, InsecureSkipVerify: true})
+		conn := tls.Client(testnet.Dial(t, c.tls), &tls.Config{ServerName: name, InsecureSkipVerify: true})
 		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: "+name+"\r\nConnection: close\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -60,11 +61,11 @@ func TestTunnelRealClient(t *testing.T) {
 func TestTunnelRefusalIsReadable(t *testing.T) {
 	c := newCell(t, "strict", nil)
 	start := time.Now()
-	err := tls.Client(dialTCP(t, c.tls), &tls.Config{ServerName: "evil.example"}).Handshake()
+	err := tls.Client(testnet.Dial(t, c.tls), &tls.Config{ServerName: "evil.example"}).Handshake()
 	if err == nil || !strings.Contains(err.Error(), "access denied") {
 		t.Errorf("error %v, want access denied", err)
 	}
-	if d := time.Since(start); d > patience/2 {
+	if d := time.Since(start); d > testnet.Patience/2 {
 		t.Errorf("the refusal took %v", d)
 	}
 	if r := c.last(1); r.Reason != firewall.ReasonNotListed || r.Host != "evil.example" {
@@ -82,56 +83,56 @@ func TestTunnelRefusalIsReadable(t *testing.T) {
 // oracle: the bytes that arrive at the upstream, compared with those that were sent;
 // the counts in the record
 func TestTunnelReplaysHello(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	early := []byte("\x17\x03\x03\x00\x05early")
-	small := message(sni("site.example"), ext{0x0a0a, nil}, ext{0x1a1a, []byte{0}}, ext{10, []byte{0, 2, 0x2a, 0x2a}})
+	small := testnet.Message(testnet.SNI("site.example"), testnet.NewExt(0x0a0a, nil), testnet.NewExt(0x1a1a, []byte{0}), testnet.NewExt(10, []byte{0, 2, 0x2a, 0x2a}))
 	tests := []struct {
 		name    string
 		raw     []byte
 		segment int // bytes a write, 0 for all at once
 	}{
-		{"one record", record(small), 0},
+		{"one record", testnet.Record(small), 0},
 		// probe: S1
-		{"one byte a segment", record(small), 1},
+		{"one byte a segment", testnet.Record(small), 1},
 		// probe: S2
-		{"one byte a record", cutRecords(small, 1), 0},
-		{"one byte a record and segment", cutRecords(small, 1), 1},
+		{"one byte a record", testnet.CutRecords(small, 1), 0},
+		{"one byte a record and segment", testnet.CutRecords(small, 1), 1},
 		// probe: S3
-		{"Go's client, post-quantum", goHello(t, "site.example"), 0},
-		{"Go's client, one byte a segment", goHello(t, "site.example"), 1},
-		{"20 KB over two records", record(padded("site.example", 20_000)), 0},
-		{"60 KB", record(padded("site.example", 60_000)), 1000},
+		{"Go's client, post-quantum", testnet.GoHello(t, "site.example"), 0},
+		{"Go's client, one byte a segment", testnet.GoHello(t, "site.example"), 1},
+		{"20 KB over two records", testnet.Record(testnet.Padded("site.example", 20_000)), 0},
+		{"60 KB", testnet.Record(testnet.Padded("site.example", 60_000)), 1000},
 		// probe: S2, S3
-		{"60 KB, one byte a record", cutRecords(padded("site.example", 60_000), 1), 0},
+		{"60 KB, one byte a record", testnet.CutRecords(testnet.Padded("site.example", 60_000), 1), 0},
 		// probe: S16
-		{"bytes after the hello", append(record(small), early...), 0},
+		{"bytes after the hello", append(testnet.Record(small), early...), 0},
 		// probe: S10, S14
-		{"GREASE names in upper case", record(message(ext{0x5a5a, []byte{1}}, sni("SITE.EXAMPLE"), ext{0xdada, nil})), 0},
-		{"record version 3.3", bytes.Replace(record(small), []byte{22, 3, 1}, []byte{22, 3, 3}, 1), 0},
+		{"GREASE names in upper case", testnet.Record(testnet.Message(testnet.NewExt(0x5a5a, []byte{1}), testnet.SNI("SITE.EXAMPLE"), testnet.NewExt(0xdada, nil))), 0},
+		{"record version 3.3", bytes.Replace(testnet.Record(small), []byte{22, 3, 1}, []byte{22, 3, 3}, 1), 0},
 	}
 	c := newCell(t, "strict", nil)
-	k := newCanary(t)
-	c.origin("127.0.0.1:443", k.addr)
+	k := testnet.NewCanary(t)
+	c.origin("127.0.0.1:443", k.Addr)
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			client := dialTCP(t, c.tls)
+			client := testnet.Dial(t, c.tls)
 			step := tt.segment
 			if step == 0 {
 				step = len(tt.raw)
 			}
 			for b := tt.raw; len(b) > 0; b = b[min(step, len(b)):] {
-				send(t, client, b[:min(step, len(b))])
+				testnet.Send(t, client, b[:min(step, len(b))])
 			}
-			up := k.next(t)
-			if got := readN(t, up, len(tt.raw)); !bytes.Equal(got, tt.raw) {
+			up := k.Next(t)
+			if got := testnet.ReadN(t, up, len(tt.raw)); !bytes.Equal(got, tt.raw) {
 				t.Fatalf("the upstream got other bytes")
 			}
-			send(t, client, []byte("more"))
-			if got := readN(t, up, 4); string(got) != "more" {
+			testnet.Send(t, client, []byte("more"))
+			if got := testnet.ReadN(t, up, 4); string(got) != "more" {
 				t.Errorf("then %q", got)
 			}
-			send(t, up, []byte("answer"))
-			if got := readN(t, client, 6); string(got) != "answer" {
+			testnet.Send(t, up, []byte("answer"))
+			if got := testnet.ReadN(t, client, 6); string(got) != "answer" {
 				t.Errorf("back %q", got)
 			}
 			client.Close()
@@ -155,11 +156,11 @@ func TestTunnelReplaysHello(t *testing.T) {
 // client gets, and the record. A hello in good form reaches the listener before and
 // after
 func TestTunnelRefusesHello(t *testing.T) {
-	noLeak(t)
-	good := sni("site.example")
-	name := func(s string) []byte { return record(message(sni(s))) }
-	bare := message()
-	bare = handshake(1, bare[4:len(bare)-2])
+	testnet.NoLeak(t)
+	good := testnet.SNI("site.example")
+	name := func(s string) []byte { return testnet.Record(testnet.Message(testnet.SNI(s))) }
+	bare := testnet.Message()
+	bare = testnet.Handshake(1, bare[4:len(bare)-2])
 	tests := []struct {
 		name   string
 		raw    []byte
@@ -167,10 +168,10 @@ func TestTunnelRefusesHello(t *testing.T) {
 		alert  alert
 		host   string
 	}{
-		{"no extensions", record(bare), firewall.ReasonNoSNI, alertMissingExtension, ""},
-		{"length beyond the extensions", record(handshake(1, append(message(good)[4:], 0))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"no extensions", testnet.Record(bare), firewall.ReasonNoSNI, alertMissingExtension, ""},
+		{"length beyond the extensions", testnet.Record(testnet.Handshake(1, append(testnet.Message(good)[4:], 0))), firewall.ReasonBadHello, alertDecodeError, ""},
 		// probe: S5
-		{"no SNI", record(message(ext{10, []byte{0, 0}})), firewall.ReasonNoSNI, alertMissingExtension, ""},
+		{"no SNI", testnet.Record(testnet.Message(testnet.NewExt(10, []byte{0, 0}))), firewall.ReasonNoSNI, alertMissingExtension, ""},
 		// probe: R11
 		{"unlisted", name("evil.example"), firewall.ReasonNotListed, alertAccessDenied, "evil.example"},
 		{"suffix trick", name("evilsite.example"), firewall.ReasonNotListed, alertAccessDenied, "evilsite.example"},
@@ -180,20 +181,20 @@ func TestTunnelRefusesHello(t *testing.T) {
 		// probe: S16
 		{"bytes behind a refused hello", append(name("evil.example"), "\x17\x03\x03\x00\x05early"...), firewall.ReasonNotListed, alertAccessDenied, "evil.example"},
 		// probe: S6
-		{"two names", record(message(sniExt(sniEntry(0, "site.example"), sniEntry(0, "evil.example")))), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"two extensions", record(message(good, sni("evil.example"))), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"same name twice", record(message(good, good)), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"another extension twice", record(message(good, ext{10, nil}, ext{10, nil})), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"two names", testnet.Record(testnet.Message(testnet.SNIExt(testnet.SNIEntry(0, "site.example"), testnet.SNIEntry(0, "evil.example")))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"two extensions", testnet.Record(testnet.Message(good, testnet.SNI("evil.example"))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"same name twice", testnet.Record(testnet.Message(good, good)), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"another extension twice", testnet.Record(testnet.Message(good, testnet.NewExt(10, nil), testnet.NewExt(10, nil))), firewall.ReasonBadHello, alertDecodeError, ""},
 		// probe: S7
-		{"unknown name type first", record(message(sniExt(sniEntry(9, "x"), sniEntry(0, "site.example")))), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"unknown name type after", record(message(sniExt(sniEntry(0, "site.example"), sniEntry(9, "x")))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"unknown name type first", testnet.Record(testnet.Message(testnet.SNIExt(testnet.SNIEntry(9, "x"), testnet.SNIEntry(0, "site.example")))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"unknown name type after", testnet.Record(testnet.Message(testnet.SNIExt(testnet.SNIEntry(0, "site.example"), testnet.SNIEntry(9, "x")))), firewall.ReasonBadHello, alertDecodeError, ""},
 		// probe: S8
 		{"empty name", name(""), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"empty list", record(message(ext{0, []byte{0, 0}})), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"empty extension", record(message(ext{0, nil})), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"list too long", record(message(ext{0, append([]byte{0, 99}, sniEntry(0, "site.example")...)})), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"bytes after the list", record(message(ext{0, append(vec16(sniEntry(0, "site.example")), 0)})), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"name longer than the list", record(message(ext{0, vec16([]byte{0, 0, 50, 'a'})})), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"empty list", testnet.Record(testnet.Message(testnet.NewExt(0, []byte{0, 0}))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"empty extension", testnet.Record(testnet.Message(testnet.NewExt(0, nil))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"list too long", testnet.Record(testnet.Message(testnet.NewExt(0, append([]byte{0, 99}, testnet.SNIEntry(0, "site.example")...)))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"bytes after the list", testnet.Record(testnet.Message(testnet.NewExt(0, append(testnet.Vec16(testnet.SNIEntry(0, "site.example")), 0)))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"name longer than the list", testnet.Record(testnet.Message(testnet.NewExt(0, testnet.Vec16([]byte{0, 0, 50, 'a'})))), firewall.ReasonBadHello, alertDecodeError, ""},
 		// probe: S9
 		{"trailing dot", name("site.example."), firewall.ReasonBadName, alertUnrecognizedName, "site.example."},
 		// probe: S11, F9
@@ -217,21 +218,21 @@ func TestTunnelRefusesHello(t *testing.T) {
 		{"label of 64", name(strings.Repeat("a", 64) + ".site.example"), firewall.ReasonBadName, alertUnrecognizedName, strings.Repeat("a", 64) + ".site.example"},
 		{"name of 300", name(strings.Repeat("a.", 144) + "site.example"), firewall.ReasonBadName, alertUnrecognizedName, strings.Repeat("a.", 48) + "a..."},
 		// probe: S15
-		{"ECH", record(message(good, ext{0xfe0d, []byte{0, 0}})), firewall.ReasonECH, alertAccessDenied, "site.example"},
-		{"ECH before the name", record(message(ext{0xfe0d, nil}, good)), firewall.ReasonECH, alertAccessDenied, "site.example"},
-		{"encrypted SNI of the drafts", record(message(good, ext{0xffce, nil})), firewall.ReasonECH, alertAccessDenied, "site.example"},
+		{"ECH", testnet.Record(testnet.Message(good, testnet.NewExt(0xfe0d, []byte{0, 0}))), firewall.ReasonECH, alertAccessDenied, "site.example"},
+		{"ECH before the name", testnet.Record(testnet.Message(testnet.NewExt(0xfe0d, nil), good)), firewall.ReasonECH, alertAccessDenied, "site.example"},
+		{"encrypted SNI of the drafts", testnet.Record(testnet.Message(good, testnet.NewExt(0xffce, nil))), firewall.ReasonECH, alertAccessDenied, "site.example"},
 		// probe: S4
 		{"record over 16384", append([]byte{22, 3, 1, 0x40, 1}, make([]byte, 0x4001)...), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"empty record", append([]byte{22, 3, 1, 0, 0}, record(message(good))...), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"empty record", append([]byte{22, 3, 1, 0, 0}, testnet.Record(testnet.Message(good))...), firewall.ReasonBadHello, alertDecodeError, ""},
 
-		{"alert inside", append(append(cutRecords(message(good)[:20], 20), 21, 3, 1, 0, 2, 1, 0), record(message(good)[20:])...), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"second hello in the record", record(append(message(good), message(sni("evil.example"))...)), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"another handshake message", record(handshake(2, make([]byte, 40))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"alert inside", append(append(testnet.CutRecords(testnet.Message(good)[:20], 20), 21, 3, 1, 0, 2, 1, 0), testnet.Record(testnet.Message(good)[20:])...), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"second hello in the record", testnet.Record(append(testnet.Message(good), testnet.Message(testnet.SNI("evil.example"))...)), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"another handshake message", testnet.Record(testnet.Handshake(2, make([]byte, 40))), firewall.ReasonBadHello, alertDecodeError, ""},
 		// probe: S3
-		{"hello over the cap", record(padded("site.example", 65_530))[:20_000], firewall.ReasonLimit, alertDecodeError, ""},
+		{"hello over the cap", testnet.Record(testnet.Padded("site.example", 65_530))[:20_000], firewall.ReasonLimit, alertDecodeError, ""},
 
-		{"version 2.0 inside", record(handshake(1, append([]byte{2, 0}, message(good)[6:]...))), firewall.ReasonBadHello, alertDecodeError, ""},
-		{"too many extensions", record(message(append(manyExts(200), good)...)), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"version 2.0 inside", testnet.Record(testnet.Handshake(1, append([]byte{2, 0}, testnet.Message(good)[6:]...))), firewall.ReasonBadHello, alertDecodeError, ""},
+		{"too many extensions", testnet.Record(testnet.Message(append(manyExts(200), good)...)), firewall.ReasonBadHello, alertDecodeError, ""},
 		// probe: S18
 		{"SSLv2", []byte("\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10"), firewall.ReasonBadHello, 0, ""},
 		{"HTTP", []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"), firewall.ReasonBadHello, 0, ""},
@@ -248,13 +249,13 @@ func TestTunnelRefusesHello(t *testing.T) {
 		{"half a hello", name("site.example")[:30], firewall.ReasonBadHello, 0, ""},
 	}
 	c := newCell(t, "strict", nil)
-	k := newCanary(t)
-	c.origin("127.0.0.1:443", k.addr)
+	k := testnet.NewCanary(t)
+	c.origin("127.0.0.1:443", k.Addr)
 	control := func(n int) {
 		t.Helper()
-		client := dialTCP(t, c.tls)
-		send(t, client, record(message(good)))
-		k.next(t).Close()
+		client := testnet.Dial(t, c.tls)
+		testnet.Send(t, client, testnet.Record(testnet.Message(good)))
+		k.Next(t).Close()
 		if r := c.last(n); r.Verdict != firewall.Allow {
 			t.Fatalf("control: %+v", r)
 		}
@@ -262,8 +263,8 @@ func TestTunnelRefusesHello(t *testing.T) {
 	control(1)
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			client := dialTCP(t, c.tls)
-			send(t, client, tt.raw)
+			client := testnet.Dial(t, c.tls)
+			testnet.Send(t, client, tt.raw)
 			if err := client.CloseWrite(); err != nil {
 				t.Fatal(err)
 			}
@@ -282,16 +283,16 @@ func TestTunnelRefusesHello(t *testing.T) {
 		})
 	}
 	control(len(tests) + 2)
-	if len(c.dials()) != 2 || k.count.Load() != 2 || c.resolver.asked.Load() != 2 {
+	if len(c.dials()) != 2 || k.Count.Load() != 2 || c.resolver.asked.Load() != 2 {
 		t.Errorf("%d dials, %d connections, %d look-ups; want 2 each, of the control",
-			len(c.dials()), k.count.Load(), c.resolver.asked.Load())
+			len(c.dials()), k.Count.Load(), c.resolver.asked.Load())
 	}
 }
 
-func manyExts(n int) []ext {
-	var all []ext
+func manyExts(n int) []testnet.Ext {
+	var all []testnet.Ext
 	for i := range n {
-		all = append(all, ext{uint16(0x8000 + i), nil})
+		all = append(all, testnet.NewExt(uint16(0x8000+i), nil))
 	}
 	return all
 }
@@ -303,14 +304,14 @@ func manyExts(n int) []ext {
 // name and not the other; the records
 func TestTunnelPassesECH(t *testing.T) {
 	c := newCell(t, "hidden", nil)
-	k := newCanary(t)
-	c.origin("127.0.0.1:443", k.addr)
-	send(t, dialTCP(t, c.tls), record(message(sni("site.example"), ext{0xfe0d, []byte{0}})))
-	k.next(t).Close()
+	k := testnet.NewCanary(t)
+	c.origin("127.0.0.1:443", k.Addr)
+	testnet.Send(t, testnet.Dial(t, c.tls), testnet.Record(testnet.Message(testnet.SNI("site.example"), testnet.NewExt(0xfe0d, []byte{0}))))
+	k.Next(t).Close()
 	if r := c.last(1); r.Verdict != firewall.Allow {
 		t.Errorf("record %+v", r)
 	}
-	send(t, dialTCP(t, c.tls), record(message(sni("evil.example"), ext{0xfe0d, []byte{0}})))
+	testnet.Send(t, testnet.Dial(t, c.tls), testnet.Record(testnet.Message(testnet.SNI("evil.example"), testnet.NewExt(0xfe0d, []byte{0}))))
 	if r := c.last(2); r.Reason != firewall.ReasonNotListed {
 		t.Errorf("record %+v", r)
 	}
@@ -321,18 +322,18 @@ func TestTunnelPassesECH(t *testing.T) {
 // probe: S19
 // oracle: the end of the client's connection and the record
 func TestTunnelHelloDeadline(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	tests := []struct {
 		name string
 		drip []byte
 	}{
 		{"silence", nil},
-		{"drip", record(padded("site.example", 10_000))},
+		{"drip", testnet.Record(testnet.Padded("site.example", 10_000))},
 	}
 	c := newCell(t, "strict", func(s *Server) { s.HelloTimeout = 200 * time.Millisecond })
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			client := dialTCP(t, c.tls)
+			client := testnet.Dial(t, c.tls)
 			go func() {
 				for _, b := range tt.drip {
 					if _, err := client.Write([]byte{b}); err != nil {
@@ -343,7 +344,7 @@ func TestTunnelHelloDeadline(t *testing.T) {
 			}()
 			start := time.Now()
 			_, err := io.ReadAll(client)
-			if d := time.Since(start); d > patience/2 {
+			if d := time.Since(start); d > testnet.Patience/2 {
 				t.Errorf("closed after %v (%v)", d, err)
 			}
 			if r := c.last(i + 1); r.Reason != firewall.ReasonLimit {
@@ -391,15 +392,15 @@ func TestTunnelAddresses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCell(t, tt.policy, nil)
-			k := newCanary(t)
-			c.origin("127.0.0.1:443", k.addr)
+			k := testnet.NewCanary(t)
+			c.origin("127.0.0.1:443", k.Addr)
 			if tt.reason != firewall.ReasonResolve {
 				c.resolver.set(tt.host, tt.addrs...)
 			}
-			client := dialTCP(t, c.tls)
-			send(t, client, record(message(sni(tt.host))))
+			client := testnet.Dial(t, c.tls)
+			testnet.Send(t, client, testnet.Record(testnet.Message(testnet.SNI(tt.host))))
 			if tt.reason == firewall.ReasonListed {
-				k.next(t).Close()
+				k.Next(t).Close()
 			} else if got, _ := io.ReadAll(client); len(got) != 7 {
 				t.Errorf("the client got %x, want an alert", got)
 			}
@@ -434,13 +435,13 @@ func TestPlainDial(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"} {
 		t.Setenv(name, "http://127.0.0.1:1")
 	}
-	k := newCanary(t)
-	conn, err := new(Server).dial(t.Context(), netip.MustParseAddrPort(k.addr))
+	k := testnet.NewCanary(t)
+	conn, err := new(Server).dial(t.Context(), netip.MustParseAddrPort(k.Addr))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if far := k.next(t); far.RemoteAddr().String() != conn.LocalAddr().String() {
+	if far := k.Next(t); far.RemoteAddr().String() != conn.LocalAddr().String() {
 		t.Errorf("the canary was reached from %v, not %v", far.RemoteAddr(), conn.LocalAddr())
 	}
 }

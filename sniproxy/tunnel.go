@@ -10,6 +10,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/internal/contain"
 )
 
 // A stage is how far a tunnel has come.
@@ -95,7 +96,7 @@ func (t *tunnel) event() {
 
 // expired is called when what the tunnel waited for has not come.
 func (t *tunnel) expired() {
-	defer contain(t)
+	defer contain.To(t)
 	switch t.stage {
 	case stageHello:
 		got := 0
@@ -113,7 +114,7 @@ func (t *tunnel) expired() {
 }
 
 // panicked lets go of a tunnel whose handling has panicked.
-func (t *tunnel) panicked(err error) {
+func (t *tunnel) Panicked(err error) {
 	if t.stage == stageOver {
 		return
 	}
@@ -133,7 +134,7 @@ func (t *tunnel) panicked(err error) {
 		t.queued = true // it is in no state to be used again
 		t.forget()
 	default: // its record is another one
-		t.v.panicked(err)
+		t.v.Panicked(err)
 		if t.stage == stageLinger {
 			t.hangUp()
 		}
@@ -174,7 +175,7 @@ func (t *tunnel) begin() {
 func (t *tunnel) kill() {
 	t.doomed.Store(true)
 	t.loop.post(func() {
-		defer contain(t)
+		defer contain.To(t)
 		if t.stage == stageRelay && t.doomed.Load() {
 			t.cut()
 		}
@@ -249,7 +250,7 @@ func (t *tunnel) refuseSilently(r *refusal) {
 // sends is read and dropped, within bounds.
 func (t *tunnel) refused() {
 	t.stage = stageLinger
-	defer contain(t)
+	defer contain.To(t)
 	if t.client.fd < 0 || len(t.last) == 0 {
 		t.hangUp()
 		return

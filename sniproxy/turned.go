@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"sallyport/firewall/account"
+	"sallyport/internal/contain"
 )
 
 // turnAway records that a connection was not let in. A client can try that at any
@@ -19,7 +20,7 @@ func (v *service) turnAway(r *refusal, client netip.AddrPort) {
 			}
 			return fmt.Sprintf("%s: %d connections", r.detail, n)
 		}, func(rec account.Record) {
-			defer contain(&delivery{v: v}) // it may be on a goroutine of the tally's
+			defer contain.To(&delivery{v: v}) // it may be on a goroutine of the tally's
 			v.Record(rec)
 			v.flush()
 		})

@@ -1,5 +1,7 @@
 package sniproxy
 
+import "sallyport/internal/contain"
+
 const (
 	// sliceBytes is how many bytes a loop moves before it looks for new events: many
 	// turns of short pieces, or one of bulk. A connection that comes waits no longer.
@@ -98,7 +100,7 @@ func (l *loop) goOn() {
 }
 
 func (l *loop) turn(t *tunnel) {
-	defer contain(t)
+	defer contain.To(t)
 	if t.stage == stageRelay {
 		t.relay()
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"sallyport/sniproxy/testnet"
 )
 
 // The cells have turns one after the other, whichever has more tunnels; those of
@@ -58,17 +60,17 @@ func TestTurns(t *testing.T) {
 // of another one, however many tunnels have some: it is counted what moves from
 // when the connection and its hello are there until it is reached out for.
 func TestBulkLetsOthersBegin(t *testing.T) {
-	noLeak(t)
+	testnet.NoLeak(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one loop for both
 	const tunnels, rounds = 48, 5
 	busy, far := newTunnelCell(t, nil)
 	var shared *loop
 	var at atomic.Int64
-	k := newCanary(t)
+	k := testnet.NewCanary(t)
 	quiet := newCell(t, "strict", func(s *Server) {
 		s.route = func(netip.AddrPort) netip.AddrPort { // on the loop
 			at.Store(int64(shared.moved))
-			return netip.MustParseAddrPort(k.addr)
+			return netip.MustParseAddrPort(k.Addr)
 		}
 	})
 	for range tunnels {
@@ -96,17 +98,17 @@ func TestBulkLetsOthersBegin(t *testing.T) {
 			<-resume
 		})
 		before := <-blocked
-		client := dialTCP(t, quiet.tls)
-		send(t, client, helloFor("site.example"))
+		client := testnet.Dial(t, quiet.tls)
+		testnet.Send(t, client, testnet.HelloFor("site.example"))
 		close(resume)
-		readN(t, k.next(t), len(helloFor("site.example")))
+		testnet.ReadN(t, k.Next(t), len(testnet.HelloFor("site.example")))
 		if n := at.Load() - before; n > most {
 			t.Errorf("%d bytes of bulk were moved first, want %d at most", n, most)
 		}
 		client.Close()
 	}
 	moves := make(chan bool)
-	eventually(t, "bulk, as a control", func() bool {
+	testnet.Eventually(t, "bulk, as a control", func() bool {
 		shared.post(func() { moves <- int64(shared.moved) > at.Load()+10*most })
 		return <-moves
 	})

@@ -1,4 +1,8 @@
-package sniproxy
+// Package resolve finds the addresses of a host: a Client asks recursive DNS servers
+// over UDP, TCP and TLS, and a Cache keeps what it was told. An answer that leads
+// through a name which no policy may allow is refused; what the addresses are worth is
+// for others to judge, at each use.
+package resolve
 
 import (
 	"context"
@@ -14,7 +18,11 @@ import (
 	"github.com/miekg/dns"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 )
+
+// maxShownName bounds, in bytes, how much of a bad name a refusal shows.
+const maxShownName = 100
 
 // The bounds of a look-up.
 const (
@@ -28,18 +36,18 @@ const (
 	siblingTimeout = time.Second
 )
 
-// A DNSResolver asks recursive servers for the A and AAAA records of a fully
+// A Client asks recursive servers for the A and AAAA records of a fully
 // qualified name. It knows no search domains, no hosts file and no cache; see
 // Cache.
-type DNSResolver struct {
+type Client struct {
 	// Servers are asked in order, the next one when one fails. Required.
-	Servers []DNSServer
+	Servers []Server
 	// Roots are the authorities for servers over TLS; if nil, the system's. See
 	// SetRoots.
 	Roots *x509.CertPool
 	// Observe, if not nil, is told of each question to each server: how long it
 	// took and whether it was answered.
-	Observe func(server DNSServer, took time.Duration, answered bool)
+	Observe func(server Server, took time.Duration, answered bool)
 
 	roots atomic.Pointer[x509.CertPool] // in place of Roots; nil if not set
 	idle  idlePool
@@ -47,7 +55,7 @@ type DNSResolver struct {
 
 // SetRoots puts other authorities in the place of Roots, also while the resolver
 // is in use. Connections that wait for a next question are closed.
-func (r *DNSResolver) SetRoots(roots *x509.CertPool) {
+func (r *Client) SetRoots(roots *x509.CertPool) {
 	r.roots.Store(roots)
 	r.CloseIdle()
 }
@@ -60,14 +68,14 @@ type Answer struct {
 	TTL time.Duration
 }
 
-// SystemResolver is a resolver with the servers of a resolv.conf(5) file; all
+// System is a resolver with the servers of a resolv.conf(5) file; all
 // else in the file is ignored.
-func SystemResolver(resolvConf string) (*DNSResolver, error) {
+func System(resolvConf string) (*Client, error) {
 	conf, err := dns.ClientConfigFromFile(resolvConf)
 	if err != nil {
 		return nil, fmt.Errorf("reading the system's resolvers: %w", err)
 	}
-	r := &DNSResolver{}
+	r := &Client{}
 	for _, s := range conf.Servers {
 		a, err := netip.ParseAddr(s)
 		if err != nil {
@@ -81,6 +89,13 @@ func SystemResolver(resolvConf string) (*DNSResolver, error) {
 	return r, nil
 }
 
+// A RefusedError says that a name must not be followed to where DNS leads.
+type RefusedError struct {
+	Detail string // for a person; holds no unescaped input
+}
+
+func (e *RefusedError) Error() string { return "refused answer: " + e.Detail }
+
 // An outcome is what one question came to.
 type outcome struct {
 	Answer
@@ -88,16 +103,16 @@ type outcome struct {
 }
 
 // Resolve is Lookup without the TTL.
-func (r *DNSResolver) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error) {
+func (r *Client) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error) {
 	a, err := r.Lookup(ctx, name)
 	return a.Addrs, err
 }
 
 // Lookup returns every address of name, IPv4 before IPv6. It takes at most 5 s.
 // A name that leads through another one which is never allowed gives a
-// *RefusedAnswerError. Where only one address family could be asked, its
+// *RefusedError. Where only one address family could be asked, its
 // addresses are the answer.
-func (r *DNSResolver) Lookup(ctx context.Context, name firewall.Name) (Answer, error) {
+func (r *Client) Lookup(ctx context.Context, name firewall.Name) (Answer, error) {
 	if name.IsZero() || len(r.Servers) == 0 {
 		return Answer{}, errors.New("resolving: no name or no server")
 	}
@@ -109,7 +124,7 @@ func (r *DNSResolver) Lookup(ctx context.Context, name firewall.Name) (Answer, e
 	for i, qtype := range qtypes {
 		go func() {
 			defer func() { done <- i }()
-			defer contained(&results[i].err)
+			defer contain.Error(&results[i].err)
 			results[i].Answer, results[i].err = r.ask(ctx, name, qtype)
 		}()
 	}
@@ -126,8 +141,9 @@ func merge(name firewall.Name, results [2]outcome) (Answer, error) {
 	var joined Answer
 	var failed error
 	for _, o := range results {
-		var refused *RefusedAnswerError
-		if errors.As(o.err, &refused) || fault(o.err) != nil {
+		var refused *RefusedError
+		var failure *contain.Panic
+		if errors.As(o.err, &refused) || errors.As(o.err, &failure) {
 			return Answer{}, o.err
 		}
 		if failed == nil {
@@ -155,7 +171,7 @@ func merge(name firewall.Name, results [2]outcome) (Answer, error) {
 }
 
 // ask puts one question to the servers until one answers it.
-func (r *DNSResolver) ask(ctx context.Context, name firewall.Name, qtype uint16) (Answer, error) {
+func (r *Client) ask(ctx context.Context, name firewall.Name, qtype uint16) (Answer, error) {
 	var failed error
 	for i := range rounds * len(r.Servers) {
 		server := r.Servers[i%len(r.Servers)]
@@ -193,14 +209,14 @@ func addresses(m *dns.Msg, name firewall.Name, qtype uint16) (Answer, error) {
 			return Answer{Addrs: found.addrs, TTL: time.Duration(least) * time.Second}, nil
 		}
 		if len(found.addrs) > 0 {
-			return Answer{}, &RefusedAnswerError{Detail: "a name with a CNAME and addresses of its own"}
+			return Answer{}, &RefusedError{Detail: "a name with a CNAME and addresses of its own"}
 		}
 		if err := judgeTarget(found.target); err != nil {
 			return Answer{}, err
 		}
 		owner = found.target
 	}
-	return Answer{}, &RefusedAnswerError{Detail: fmt.Sprintf("more than %d CNAMEs", maxChain)}
+	return Answer{}, &RefusedError{Detail: fmt.Sprintf("more than %d CNAMEs", maxChain)}
 }
 
 // An ownerRecords is what an answer has for one owner.
@@ -242,13 +258,13 @@ func records(answer []dns.RR, owner string, qtype uint16) ownerRecords {
 // on the internet. Unlike names that a sandbox asks for, a target may have
 // underscores; no name on the floor has one.
 func judgeTarget(target string) error {
-	shown := firewall.Escape(target, maxShownHost)
+	shown := firewall.Escape(target, maxShownName)
 	n, err := firewall.ParseName(strings.ReplaceAll(target, "_", "x"))
 	if err != nil {
-		return &RefusedAnswerError{Detail: fmt.Sprintf("a CNAME to %s: %v", shown, err)}
+		return &RefusedError{Detail: fmt.Sprintf("a CNAME to %s: %v", shown, err)}
 	}
 	if rule, bad := n.OnFloor(); bad {
-		return &RefusedAnswerError{Detail: fmt.Sprintf("a CNAME to %s, which is on the floor (%s)", shown, rule)}
+		return &RefusedError{Detail: fmt.Sprintf("a CNAME to %s, which is on the floor (%s)", shown, rule)}
 	}
 	return nil
 }

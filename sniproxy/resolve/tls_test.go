@@ -1,4 +1,4 @@
-package sniproxy
+package resolve
 
 import (
 	"crypto/ecdsa"
@@ -17,12 +17,14 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"sallyport/sniproxy/testnet"
 )
 
 // A dotServer is a DNS server over TLS that counts connections.
 type dotServer struct {
-	*dnsServer
-	addr  netip.AddrPort
+	*testnet.DNSServer
+	Addr  netip.AddrPort
 	conns atomic.Int32
 	short atomic.Int32 // questions whose length was no multiple of 128
 	ends  atomic.Bool  // hang up after each answer
@@ -74,11 +76,11 @@ func (l countingListener) Accept() (net.Conn, error) {
 
 func startDoT(t *testing.T, names ...string) *dotServer {
 	t.Helper()
-	s := &dotServer{dnsServer: startDNS(t, testZone)}
+	s := &dotServer{DNSServer: testnet.StartDNS(t, testZone)}
 	var cert tls.Certificate
 	cert, s.roots = certificate(t, names...)
-	ln := listen(t)
-	s.addr = netip.MustParseAddrPort(ln.Addr().String())
+	ln := testnet.Listen(t)
+	s.Addr = netip.MustParseAddrPort(ln.Addr().String())
 	started := make(chan struct{})
 	server := &dns.Server{
 		Listener: tls.NewListener(countingListener{ln, &s.conns}, &tls.Config{Certificates: []tls.Certificate{cert}}),
@@ -89,7 +91,7 @@ func startDoT(t *testing.T, names ...string) *dotServer {
 			if q.Len()%128 != 0 {
 				s.short.Add(1)
 			}
-			s.serve(w, q)
+			s.Answer(w, q)
 			if s.ends.Load() {
 				w.Close()
 			}
@@ -106,11 +108,11 @@ func startDoT(t *testing.T, names ...string) *dotServer {
 // the server has closed is replaced.
 func TestResolveOverTLS(t *testing.T) {
 	s := startDoT(t, "dns.example")
-	r := &DNSResolver{Servers: []DNSServer{{OverTLS, s.addr, "dns.example"}}, Roots: s.roots}
+	r := &Client{Servers: []Server{{OverTLS, s.Addr, "dns.example"}}, Roots: s.roots}
 	t.Cleanup(r.CloseIdle)
 	look := func() {
 		t.Helper()
-		addrs, err := r.Resolve(t.Context(), parseName(t, "both.example"))
+		addrs, err := r.Resolve(t.Context(), testnet.ParseName(t, "both.example"))
 		if got := fmt.Sprint(addrs); err != nil || got != "[192.0.2.1 192.0.2.2 2001:db8::1]" {
 			t.Fatalf("%s, %v", got, err)
 		}
@@ -128,7 +130,7 @@ func TestResolveOverTLS(t *testing.T) {
 	if n := s.short.Load(); n != 0 {
 		t.Errorf("%d questions were not padded", n)
 	}
-	for _, q := range s.questions() {
+	for _, q := range s.Questions() {
 		if !strings.HasPrefix(q, "tcp ") {
 			t.Errorf("asked %q", q)
 		}
@@ -139,11 +141,11 @@ func TestResolveOverTLS(t *testing.T) {
 // their way, as after a change of the network: the look-up takes a new one.
 func TestResolveOverSilentTLS(t *testing.T) {
 	s := startDoT(t, "dns.example")
-	r := &DNSResolver{Servers: []DNSServer{{OverTLS, s.addr, "dns.example"}}, Roots: s.roots}
+	r := &Client{Servers: []Server{{OverTLS, s.Addr, "dns.example"}}, Roots: s.roots}
 	t.Cleanup(r.CloseIdle)
 	var group sync.WaitGroup
 	for range idleConns {
-		group.Go(func() { _, _ = r.Resolve(t.Context(), parseName(t, "both.example")) })
+		group.Go(func() { _, _ = r.Resolve(t.Context(), testnet.ParseName(t, "both.example")) })
 	}
 	group.Wait()
 	r.idle.mu.Lock()
@@ -156,7 +158,7 @@ func TestResolveOverSilentTLS(t *testing.T) {
 		t.Fatalf("%d connections wait, want some", len(waiting))
 	}
 	before := s.conns.Load()
-	addrs, err := r.Resolve(t.Context(), parseName(t, "both.example"))
+	addrs, err := r.Resolve(t.Context(), testnet.ParseName(t, "both.example"))
 	if err != nil || len(addrs) != 3 {
 		t.Errorf("%v, %v", addrs, err)
 	}
@@ -172,27 +174,27 @@ func TestResolveOverTLSVerifies(t *testing.T) {
 	byAddress := startDoT(t, "127.0.0.1")
 	tests := []struct {
 		name   string
-		server DNSServer
+		server Server
 		roots  *x509.CertPool
 		ok     bool
 	}{
-		{"right", DNSServer{OverTLS, s.addr, "dns.example"}, s.roots, true},
-		{"by address", DNSServer{OverTLS, byAddress.addr, ""}, byAddress.roots, true},
-		{"another name", DNSServer{OverTLS, s.addr, "other.example"}, s.roots, false},
-		{"not for the address", DNSServer{OverTLS, s.addr, ""}, s.roots, false},
-		{"no known authority", DNSServer{OverTLS, s.addr, "dns.example"}, nil, false},
-		{"does not speak TLS", DNSServer{OverTLS, s.dnsServer.addr, "dns.example"}, s.roots, false},
+		{"right", Server{OverTLS, s.Addr, "dns.example"}, s.roots, true},
+		{"by address", Server{OverTLS, byAddress.Addr, ""}, byAddress.roots, true},
+		{"another name", Server{OverTLS, s.Addr, "other.example"}, s.roots, false},
+		{"not for the address", Server{OverTLS, s.Addr, ""}, s.roots, false},
+		{"no known authority", Server{OverTLS, s.Addr, "dns.example"}, nil, false},
+		{"does not speak TLS", Server{OverTLS, s.DNSServer.Addr, "dns.example"}, s.roots, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			before := len(s.questions())
-			r := &DNSResolver{Servers: []DNSServer{tt.server}, Roots: tt.roots}
+			before := len(s.Questions())
+			r := &Client{Servers: []Server{tt.server}, Roots: tt.roots}
 			t.Cleanup(r.CloseIdle)
-			addrs, err := r.Resolve(t.Context(), parseName(t, "four.example"))
+			addrs, err := r.Resolve(t.Context(), testnet.ParseName(t, "four.example"))
 			if (err == nil) != tt.ok || (len(addrs) == 1) != tt.ok {
 				t.Errorf("%v, %v", addrs, err)
 			}
-			if asked := len(s.questions()) > before; asked && !tt.ok {
+			if asked := len(s.Questions()) > before; asked && !tt.ok {
 				t.Error("the server got the question all the same")
 			}
 		})
@@ -200,13 +202,13 @@ func TestResolveOverTLSVerifies(t *testing.T) {
 }
 
 func TestResolveOverTCP(t *testing.T) {
-	s := startDNS(t, testZone)
-	r := &DNSResolver{Servers: []DNSServer{{OverTCP, s.addr, ""}}}
-	a, err := r.Lookup(t.Context(), parseName(t, "alias.example"))
+	s := testnet.StartDNS(t, testZone)
+	r := &Client{Servers: []Server{{OverTCP, s.Addr, ""}}}
+	a, err := r.Lookup(t.Context(), testnet.ParseName(t, "alias.example"))
 	if err != nil || len(a.Addrs) != 3 || a.TTL != time.Minute {
 		t.Errorf("%+v, %v", a, err)
 	}
-	for _, q := range s.questions() {
+	for _, q := range s.Questions() {
 		if !strings.HasPrefix(q, "tcp ") {
 			t.Errorf("asked %q", q)
 		}
@@ -216,7 +218,7 @@ func TestResolveOverTCP(t *testing.T) {
 // The TTL of an answer is the least on the way to its addresses, and nothing of
 // half an answer is kept.
 func TestLookupTTL(t *testing.T) {
-	s := startDNS(t, `
+	s := testnet.StartDNS(t, `
 long.example.  600 IN CNAME short.example.
 short.example. 20 IN CNAME end.example.
 end.example.   300 IN A 192.0.2.1
@@ -224,11 +226,11 @@ end.example.   400 IN AAAA 2001:db8::1
 half.example.  300 IN A 192.0.2.7
 zero.example.  0 IN A 192.0.2.7
 `)
-	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
+	r := &Client{Servers: []Server{UDPServer(s.Addr)}}
 	for name, want := range map[string]time.Duration{
 		"long.example": 20 * time.Second, "end.example": 300 * time.Second, "half.example": 0, "zero.example": 0,
 	} {
-		if a, err := r.Lookup(t.Context(), parseName(t, name)); err != nil || a.TTL != want {
+		if a, err := r.Lookup(t.Context(), testnet.ParseName(t, name)); err != nil || a.TTL != want {
 			t.Errorf("%s: %+v, %v; want a TTL of %v", name, a, err, want)
 		}
 	}
@@ -238,10 +240,10 @@ zero.example.  0 IN A 192.0.2.7
 // know is not asked any more, over no connection that is open either.
 func TestSetRoots(t *testing.T) {
 	s := startDoT(t, "dns.example")
-	r := &DNSResolver{Servers: []DNSServer{{OverTLS, s.addr, "dns.example"}}, Roots: s.roots}
+	r := &Client{Servers: []Server{{OverTLS, s.Addr, "dns.example"}}, Roots: s.roots}
 	t.Cleanup(r.CloseIdle)
 	look := func() error {
-		_, err := r.Resolve(t.Context(), parseName(t, "both.example"))
+		_, err := r.Resolve(t.Context(), testnet.ParseName(t, "both.example"))
 		return err
 	}
 	if err := look(); err != nil {

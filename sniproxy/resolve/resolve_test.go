@@ -1,137 +1,20 @@
-package sniproxy
+package resolve
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/miekg/dns"
-
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
-
-// A dnsServer answers from zone text on loopback, over UDP and TCP.
-type dnsServer struct {
-	addr netip.AddrPort
-	zone map[string][]dns.RR
-	// sound makes it answer the names that misbehave, too.
-	sound atomic.Bool
-
-	mu    sync.Mutex // guards asked
-	asked []string   // "udp name. TYPE"
-}
-
-// startDNS serves zone; names not in it do not exist. These names misbehave:
-// servfail.example, silent.example, liar.example (answers another question);
-// those that begin with "big" are cut over UDP, and "half" is silent about AAAA.
-func startDNS(t *testing.T, zone string) *dnsServer {
-	t.Helper()
-	s := &dnsServer{zone: map[string][]dns.RR{}}
-	parser := dns.NewZoneParser(strings.NewReader(zone), ".", "")
-	for rr, ok := parser.Next(); ok; rr, ok = parser.Next() {
-		name := strings.ToLower(rr.Header().Name)
-		s.zone[name] = append(s.zone[name], rr)
-	}
-	if err := parser.Err(); err != nil {
-		t.Fatal(err)
-	}
-	pc, ln := listenBoth(t)
-	s.addr = netip.MustParseAddrPort(pc.LocalAddr().String())
-	for _, server := range []*dns.Server{{PacketConn: pc}, {Listener: ln}} {
-		started := make(chan struct{})
-		server.Handler = dns.HandlerFunc(s.serve)
-		server.NotifyStartedFunc = func() { close(started) }
-		go func() { _ = server.ActivateAndServe() }()
-		<-started
-		t.Cleanup(func() { _ = server.Shutdown() })
-	}
-	return s
-}
-
-// listenBoth listens on a port that is free for TCP and for UDP.
-func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
-	t.Helper()
-	for range 50 {
-		ln := listen(t)
-		if pc, err := net.ListenPacket("udp", ln.Addr().String()); err == nil {
-			return pc, ln
-		}
-		ln.Close()
-	}
-	t.Fatal("no port is free for both")
-	return nil, nil
-}
-
-func (s *dnsServer) serve(w dns.ResponseWriter, q *dns.Msg) {
-	question := q.Question[0]
-	network := w.LocalAddr().Network()
-	s.mu.Lock()
-	s.asked = append(s.asked, fmt.Sprint(network, " ", question.Name, " ", dns.TypeToString[question.Qtype]))
-	s.mu.Unlock()
-	m := new(dns.Msg).SetReply(q)
-	switch name := strings.ToLower(question.Name); {
-	case name == "silent.example." && !s.sound.Load():
-		return
-	case strings.HasPrefix(name, "half") && question.Qtype == dns.TypeAAAA:
-		return
-	case name == "servfail.example." && !s.sound.Load():
-		m.Rcode = dns.RcodeServerFailure
-	case name == "liar.example.":
-		m.Question[0].Name = "other.example."
-		m.Answer = s.chain("other.example.", question.Qtype)
-	case s.zone[name] == nil:
-		m.Rcode = dns.RcodeNameError
-	case strings.HasPrefix(name, "big") && network == "udp":
-		m.Truncated = true
-	default:
-		m.Answer = s.chain(name, question.Qtype)
-	}
-	_ = w.WriteMsg(m)
-}
-
-// chain is a recursive server's answer: the CNAMEs and what they lead to.
-func (s *dnsServer) chain(name string, qtype uint16) (answer []dns.RR) {
-	for range 20 {
-		next := ""
-		for _, rr := range s.zone[name] {
-			if c, ok := rr.(*dns.CNAME); ok {
-				next = strings.ToLower(c.Target)
-			}
-			if t := rr.Header().Rrtype; t == qtype || t == dns.TypeCNAME {
-				answer = append(answer, rr)
-			}
-		}
-		if name = next; name == "" {
-			break
-		}
-	}
-	return answer
-}
-
-func (s *dnsServer) questions() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.asked)
-}
-
-func parseName(t *testing.T, s string) firewall.Name {
-	t.Helper()
-	n, err := firewall.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 const testZone = `
 both.example.     60 IN A 192.0.2.1
@@ -177,7 +60,7 @@ func TestResolve(t *testing.T) {
 		zone += fmt.Sprintf("long%d.example. 60 IN CNAME long%d.example.\n", i, i+1)
 	}
 	zone += "long12.example. 60 IN A 192.0.2.12\n"
-	s := startDNS(t, zone)
+	s := testnet.StartDNS(t, zone)
 	tests := []struct {
 		name    string
 		want    string // addresses, or their number
@@ -209,14 +92,14 @@ func TestResolve(t *testing.T) {
 		{"long4.example", "192.0.2.12", "", false},
 		{"mixed.example", "", "addresses of its own", true},
 	}
-	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
+	r := &Client{Servers: []Server{UDPServer(s.Addr)}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			addrs, err := r.Resolve(t.Context(), parseName(t, tt.name))
+			addrs, err := r.Resolve(t.Context(), testnet.ParseName(t, tt.name))
 			if got := strings.Trim(fmt.Sprint(addrs), "[]"); got != tt.want {
 				t.Errorf("addresses %q, want %q", got, tt.want)
 			}
-			var refused *RefusedAnswerError
+			var refused *RefusedError
 			if (err != nil) != (tt.err != "") || errors.As(err, &refused) != tt.refused ||
 				err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v, want %q, refused %v", err, tt.err, tt.refused)
@@ -224,7 +107,7 @@ func TestResolve(t *testing.T) {
 		})
 	}
 	t.Run("1000 answers", func(t *testing.T) {
-		addrs, err := r.Resolve(t.Context(), parseName(t, "big1000.example"))
+		addrs, err := r.Resolve(t.Context(), testnet.ParseName(t, "big1000.example"))
 		if ok, _ := firewall.JudgeAnswer(firewall.Decision{Verdict: firewall.Allow}, addrs); ok || err != nil {
 			t.Errorf("%d addresses, %v", len(addrs), err)
 		}
@@ -243,11 +126,11 @@ func TestResolveAsksTheNameAlone(t *testing.T) {
 	for name, value := range map[string]string{"LOCALDOMAIN": "corp.example", "RES_OPTIONS": "ndots:5", "HOSTALIASES": aliases} {
 		t.Setenv(name, value) // resolver(5)
 	}
-	s := startDNS(t, testZone)
-	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
-	_, _ = r.Resolve(t.Context(), parseName(t, "absent.example"))
-	_, _ = r.Resolve(t.Context(), parseName(t, "big.example"))
-	got := s.questions()
+	s := testnet.StartDNS(t, testZone)
+	r := &Client{Servers: []Server{UDPServer(s.Addr)}}
+	_, _ = r.Resolve(t.Context(), testnet.ParseName(t, "absent.example"))
+	_, _ = r.Resolve(t.Context(), testnet.ParseName(t, "big.example"))
+	got := s.Questions()
 	slices.Sort(got)
 	want := []string{
 		"tcp big.example. A", "tcp big.example. AAAA",
@@ -265,8 +148,8 @@ func TestResolveAsksTheNameAlone(t *testing.T) {
 // oracle: which of two real servers has answered
 func TestResolveNextServer(t *testing.T) {
 	const zone = "four.example. 60 IN A 192.0.2.4\nservfail.example. 60 IN A 192.0.2.5\nsilent.example. 60 IN A 192.0.2.6\n"
-	good, bad := startDNS(t, zone), startDNS(t, "")
-	good.sound.Store(true)
+	good, bad := testnet.StartDNS(t, zone), testnet.StartDNS(t, "")
+	good.Sound.Store(true)
 	dead := netip.MustParseAddrPort("127.0.0.1:1")
 	tests := []struct {
 		name  string
@@ -274,13 +157,13 @@ func TestResolveNextServer(t *testing.T) {
 		want  string
 	}{
 		{"four.example", dead, "[192.0.2.4]"},
-		{"servfail.example", bad.addr, "[192.0.2.5]"},
-		{"silent.example", bad.addr, "[192.0.2.6]"},
-		{"four.example", bad.addr, "[]"},
+		{"servfail.example", bad.Addr, "[192.0.2.5]"},
+		{"silent.example", bad.Addr, "[192.0.2.6]"},
+		{"four.example", bad.Addr, "[]"},
 	}
 	for _, tt := range tests {
-		r := &DNSResolver{Servers: []DNSServer{UDPServer(tt.first), UDPServer(good.addr)}}
-		addrs, err := r.Resolve(t.Context(), parseName(t, tt.name))
+		r := &Client{Servers: []Server{UDPServer(tt.first), UDPServer(good.Addr)}}
+		addrs, err := r.Resolve(t.Context(), testnet.ParseName(t, tt.name))
 		if got := fmt.Sprint(addrs); got != tt.want || (err == nil) != (len(addrs) > 0) {
 			t.Errorf("%s by way of %s: %s, %v; want %s", tt.name, tt.first, got, err, tt.want)
 		}
@@ -292,12 +175,12 @@ func TestResolveNextServer(t *testing.T) {
 // probe: R10
 // oracle: an error and no address
 func TestResolveFailsClosed(t *testing.T) {
-	s := startDNS(t, testZone)
-	r := &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}
+	s := testnet.StartDNS(t, testZone)
+	r := &Client{Servers: []Server{UDPServer(s.Addr)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	start := time.Now()
-	if addrs, err := r.Resolve(ctx, parseName(t, "silent.example")); err == nil {
+	if addrs, err := r.Resolve(ctx, testnet.ParseName(t, "silent.example")); err == nil {
 		t.Errorf("a silent server resolved to %v", addrs)
 	}
 	if d := time.Since(start); d > time.Second {
@@ -306,7 +189,7 @@ func TestResolveFailsClosed(t *testing.T) {
 	if _, err := r.Resolve(t.Context(), firewall.Name{}); err == nil {
 		t.Error("no name resolved")
 	}
-	if _, err := new(DNSResolver).Resolve(t.Context(), parseName(t, "four.example")); err == nil {
+	if _, err := new(Client).Resolve(t.Context(), testnet.ParseName(t, "four.example")); err == nil {
 		t.Error("resolved without a server")
 	}
 }
@@ -328,7 +211,7 @@ func TestSystemResolver(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tt.conf), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			r, err := SystemResolver(path)
+			r, err := System(path)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Errorf("error %v, want %q", err, tt.err)
@@ -340,26 +223,7 @@ func TestSystemResolver(t *testing.T) {
 			}
 		})
 	}
-	if _, err := SystemResolver(filepath.Join(t.TempDir(), "absent")); err == nil {
+	if _, err := System(filepath.Join(t.TempDir(), "absent")); err == nil {
 		t.Error("a missing file is no error")
-	}
-}
-
-// The answer to a second look-up (rebinding) never reaches a dial unjudged.
-//
-// probe: R4
-// oracle: the addresses that were dialled, and the records
-func TestRebinding(t *testing.T) {
-	c := newCell(t, "open", nil)
-	for i, answer := range []string{"1.1.1.1", "10.0.0.1"} {
-		c.resolver.set("rebind.example", answer)
-		send(t, dialTCP(t, c.tls), record(message(sni("rebind.example"))))
-		r := c.last(i + 1)
-		if want := []firewall.Reason{firewall.ReasonDial, firewall.ReasonAddress}[i]; r.Reason != want {
-			t.Errorf("record %+v", r)
-		}
-	}
-	if got := fmt.Sprint(c.dials()); got != "[1.1.1.1:443]" {
-		t.Errorf("dialled %s", got)
 	}
 }

@@ -1,4 +1,4 @@
-package sniproxy
+package resolve
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // A countedLookup answers every name with the same address; each answer takes a
@@ -66,7 +67,7 @@ func TestCacheTTL(t *testing.T) {
 			c := newCache(t, from, 8)
 			look := func(want int) {
 				t.Helper()
-				addrs, err := c.Resolve(t.Context(), parseName(t, "a.example"))
+				addrs, err := c.Resolve(t.Context(), testnet.ParseName(t, "a.example"))
 				if err != nil || len(addrs) != 1 {
 					t.Fatalf("%v, %v", addrs, err)
 				}
@@ -91,7 +92,7 @@ func TestCache(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if _, err := c.Resolve(t.Context(), parseName(t, "a.example")); err != nil {
+				if _, err := c.Resolve(t.Context(), testnet.ParseName(t, "a.example")); err != nil {
 					t.Error(err)
 				}
 			})
@@ -103,7 +104,7 @@ func TestCache(t *testing.T) {
 
 		from.fail = errors.New("no such name")
 		for range 2 {
-			if _, err := c.Resolve(t.Context(), parseName(t, "b.example")); err == nil {
+			if _, err := c.Resolve(t.Context(), testnet.ParseName(t, "b.example")); err == nil {
 				t.Error("a failure resolved")
 			}
 		}
@@ -113,12 +114,12 @@ func TestCache(t *testing.T) {
 
 		from.fail = nil
 		for i := range 10 {
-			_, _ = c.Resolve(t.Context(), parseName(t, fmt.Sprintf("n%d.example", i)))
+			_, _ = c.Resolve(t.Context(), testnet.ParseName(t, fmt.Sprintf("n%d.example", i)))
 		}
 		if n := c.entries.Len(); n != 2 {
 			t.Errorf("%d entries, want 2", n)
 		}
-		_, _ = c.Resolve(t.Context(), parseName(t, "a.example"))
+		_, _ = c.Resolve(t.Context(), testnet.ParseName(t, "a.example"))
 		if n := from.count("a.example"); n != 2 {
 			t.Errorf("a name that had to go was asked for %d times, want 2", n)
 		}
@@ -129,7 +130,7 @@ func TestCache(t *testing.T) {
 func TestCacheCallerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, &countedLookup{ttl: time.Minute}, 8)
-		name := parseName(t, "a.example")
+		name := testnet.ParseName(t, "a.example")
 		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		var wg sync.WaitGroup
@@ -159,29 +160,5 @@ func TestNewCacheRefuses(t *testing.T) {
 		if _, err := make(); err == nil {
 			t.Errorf("cache %d was made", i)
 		}
-	}
-}
-
-// What the cache holds is judged at each use: an address that one policy admits
-// is no verdict for the next connection.
-//
-// probe: R4
-// oracle: the addresses that were dialled, and the records
-func TestCachedAnswerIsJudged(t *testing.T) {
-	s := startDNS(t, "inner.example. 300 IN A 10.0.0.7\nfine.example. 300 IN A 1.1.1.1\n")
-	cache := newCache(t, &DNSResolver{Servers: []DNSServer{UDPServer(s.addr)}}, 8)
-	for i := range 2 {
-		c := newCell(t, "open", func(s *Server) { s.Resolver = cache })
-		send(t, dialTCP(t, c.tls), record(message(sni("inner.example"))))
-		if r := c.last(1); r.Reason != firewall.ReasonAddress || len(c.dials()) != 0 {
-			t.Errorf("use %d: %+v, dialled %v", i, r, c.dials())
-		}
-		send(t, dialTCP(t, c.tls), record(message(sni("fine.example"))))
-		if r := c.last(2); r.Reason != firewall.ReasonDial || r.Upstream.Addr().String() != "1.1.1.1" {
-			t.Errorf("control %d: %+v", i, r)
-		}
-	}
-	if got := s.questions(); len(got) != 4 {
-		t.Errorf("asked %q, want each name once for A and AAAA", got)
 	}
 }

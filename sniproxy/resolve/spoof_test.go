@@ -1,4 +1,4 @@
-package sniproxy
+package resolve
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"sallyport/sniproxy/testnet"
 )
 
 const (
@@ -70,7 +72,7 @@ func TestResolveSpoofed(t *testing.T) {
 				}
 				sendTo(t, pc, from, answerOf(q, trueAddr))
 			})
-			addrs, err := (&DNSResolver{Servers: []DNSServer{UDPServer(server)}}).Resolve(t.Context(), parseName(t, "site.example"))
+			addrs, err := (&Client{Servers: []Server{UDPServer(server)}}).Resolve(t.Context(), testnet.ParseName(t, "site.example"))
 			got := fmt.Sprint(addrs)
 			if strings.Contains(got, forgedAddr) || tt.silent != (err != nil) || !tt.silent && got != "["+trueAddr+"]" {
 				t.Errorf("%s, %v; want the true answer: %v", got, err, !tt.silent)
@@ -93,9 +95,9 @@ func TestResolveUnguessable(t *testing.T) {
 		mu.Unlock()
 		sendTo(t, pc, from, answerOf(q, trueAddr))
 	})
-	r := &DNSResolver{Servers: []DNSServer{UDPServer(server)}}
+	r := &Client{Servers: []Server{UDPServer(server)}}
 	for range n {
-		if _, err := r.Resolve(t.Context(), parseName(t, "site.example")); err != nil {
+		if _, err := r.Resolve(t.Context(), testnet.ParseName(t, "site.example")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package sniproxy
+package resolve
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 )
 
 // A Lookuper finds the addresses of a fully qualified name and how long they may
@@ -91,7 +92,7 @@ func (c *Cache) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, 
 // fill looks a name up and keeps the answer. A panic would be one of all callers
 // that wait for it.
 func (c *Cache) fill(ctx context.Context, name firewall.Name) (_ []netip.Addr, err error) {
-	defer contained(&err)
+	defer contain.Error(&err)
 	a, err := c.from.Lookup(ctx, name)
 	if err != nil {
 		return nil, err

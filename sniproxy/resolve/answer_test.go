@@ -1,4 +1,4 @@
-package sniproxy
+package resolve
 
 import (
 	"net/netip"
@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/testnet"
 )
 
 // FuzzAnswer reads DNS messages that whoever owns a name may have written: an
@@ -45,7 +46,7 @@ func FuzzAnswer(f *testing.F) {
 		if six {
 			qtype = dns.TypeAAAA
 		}
-		answer, err := addresses(m, parseName(t, "site.example"), qtype)
+		answer, err := addresses(m, testnet.ParseName(t, "site.example"), qtype)
 		addrs := answer.Addrs
 		if err != nil && addrs != nil {
 			t.Errorf("both %v and %v", addrs, err)
@@ -129,7 +130,7 @@ func TestAliasesAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := addresses(m, parseName(t, "site.example"), dns.TypeA)
+	answer, err := addresses(m, testnet.ParseName(t, "site.example"), dns.TypeA)
 	if err != nil || len(answer.Addrs) != 1 {
 		t.Fatalf("%+v, %v", answer, err)
 	}

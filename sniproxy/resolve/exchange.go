@@ -1,4 +1,4 @@
-package sniproxy
+package resolve
 
 import (
 	"cmp"
@@ -28,7 +28,7 @@ const (
 
 // exchange asks one server: over UDP, and over TCP where the answer is cut, or
 // over its own transport.
-func (r *DNSResolver) exchange(ctx context.Context, server DNSServer, name firewall.Name, qtype uint16) (*dns.Msg, error) {
+func (r *Client) exchange(ctx context.Context, server Server, name firewall.Name, qtype uint16) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	q := new(dns.Msg)
@@ -48,7 +48,7 @@ func (r *DNSResolver) exchange(ctx context.Context, server DNSServer, name firew
 	return m, err
 }
 
-func exchangeOver(ctx context.Context, network string, server DNSServer, q *dns.Msg) (*dns.Msg, error) {
+func exchangeOver(ctx context.Context, network string, server Server, q *dns.Msg) (*dns.Msg, error) {
 	c := dns.Client{Net: network, Timeout: tryTimeout}
 	conn, err := c.DialContext(ctx, server.Addr.String())
 	if err != nil {
@@ -76,7 +76,7 @@ func askOver(ctx context.Context, c *dns.Client, conn *dns.Conn, q *dns.Msg) (*d
 
 // exchangeTLS asks over a connection that is open, or over a new one: servers
 // close idle ones when they like, so one that fails says nothing.
-func (r *DNSResolver) exchangeTLS(ctx context.Context, server DNSServer, q *dns.Msg) (*dns.Msg, error) {
+func (r *Client) exchangeTLS(ctx context.Context, server Server, q *dns.Msg) (*dns.Msg, error) {
 	c := &dns.Client{Net: "tcp-tls", Timeout: tryTimeout, TLSConfig: &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		RootCAs:    cmp.Or(r.roots.Load(), r.Roots),
@@ -119,7 +119,7 @@ func padQuery(q *dns.Msg) {
 // time. The zero value is empty.
 type idlePool struct {
 	mu    sync.Mutex // guards conns
-	conns map[DNSServer][]*idleConn
+	conns map[Server][]*idleConn
 }
 
 type idleConn struct {
@@ -128,7 +128,7 @@ type idleConn struct {
 }
 
 // take removes the connection that was used last, or returns nil.
-func (p *idlePool) take(server DNSServer) *dns.Conn {
+func (p *idlePool) take(server Server) *dns.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for list := p.conns[server]; len(list) > 0; list = p.conns[server] {
@@ -143,7 +143,7 @@ func (p *idlePool) take(server DNSServer) *dns.Conn {
 
 // keep takes a connection back. The end of ctx, which closes what is in use, may
 // have come for it: then the next one to take it finds it dead.
-func (p *idlePool) keep(ctx context.Context, server DNSServer, conn *dns.Conn) {
+func (p *idlePool) keep(ctx context.Context, server Server, conn *dns.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ctx.Err() != nil || len(p.conns[server]) >= idleConns {
@@ -151,7 +151,7 @@ func (p *idlePool) keep(ctx context.Context, server DNSServer, conn *dns.Conn) {
 		return
 	}
 	if p.conns == nil {
-		p.conns = make(map[DNSServer][]*idleConn)
+		p.conns = make(map[Server][]*idleConn)
 	}
 	c := &idleConn{Conn: conn}
 	c.expire = time.AfterFunc(idleTimeout, func() { p.drop(server, c) })
@@ -159,7 +159,7 @@ func (p *idlePool) keep(ctx context.Context, server DNSServer, conn *dns.Conn) {
 }
 
 // drop closes a connection that has waited for too long.
-func (p *idlePool) drop(server DNSServer, conn *idleConn) {
+func (p *idlePool) drop(server Server, conn *idleConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	conn.Close()
@@ -173,7 +173,7 @@ func (p *idlePool) drop(server DNSServer, conn *idleConn) {
 }
 
 // forget closes the connections to a server that wait.
-func (p *idlePool) forget(server DNSServer) {
+func (p *idlePool) forget(server Server) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.conns[server] {
@@ -184,7 +184,7 @@ func (p *idlePool) forget(server DNSServer) {
 }
 
 // CloseIdle closes the connections that wait for a next question.
-func (r *DNSResolver) CloseIdle() {
+func (r *Client) CloseIdle() {
 	r.idle.mu.Lock()
 	servers := slices.Collect(maps.Keys(r.idle.conns))
 	r.idle.mu.Unlock()
