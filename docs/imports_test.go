@@ -39,6 +39,7 @@ var allowed = map[string][]string{
 	"executor/tree":             {},
 	"executor/backend":          {},
 	"executor/backend/docker":   {"executor/backend"},
+	"executor/queue":            {"executor/tree"},
 	"executor/proof":            {"executor/api", "firewall"},
 	"executor/statedir":         {"executor/tree"},
 

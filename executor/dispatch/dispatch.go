@@ -18,6 +18,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/executor/proof"
+	"sallyport/executor/queue"
 	"sallyport/executor/statedir"
 	"sallyport/executor/store"
 	"sallyport/executor/task"
@@ -40,25 +41,16 @@ type Dispatcher struct {
 	health  *sharedQuestion[control.Health] // of the gate
 	engine  *throttledQuestion              // whether it can be used
 	state   *throttledQuestion              // whether it can be written to
-	slots   chan struct{}                   // holds one value for each run that is not in the queue
-	users   *users
+	queue   *queue.Queue
 
 	// background is ended by Shutdown.
 	background context.Context
 	stop       context.CancelFunc
 	tasks      sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows
-	active   map[string]*activeRun
-	keys     map[string]store.Meta // by Idempotency-Key
-	draining bool
-}
-
-// An activeRun is an execution that has no result yet.
-type activeRun struct {
-	dir      string // the caller's workspace, or empty
-	sessions string // where the session log goes
-	cancel   context.CancelCauseFunc
+	mu     sync.Mutex                         // guards what follows
+	active map[string]context.CancelCauseFunc // of the executions that have no result yet
+	keys   map[string]store.Meta              // by Idempotency-Key
 }
 
 // New makes a dispatcher on its state directory: runs that an earlier one left
@@ -95,9 +87,8 @@ func New(cfg Config) (*Dispatcher, error) {
 		store:  st,
 		tokens: keeper,
 		runner: runner,
-		slots:  make(chan struct{}, cfg.MaxRuns),
-		users:  newUsers(cfg.Service.UID, cfg.Users),
-		active: map[string]*activeRun{},
+		queue:  queue.New(cfg.MaxRuns, cfg.Queue, cfg.Service.UID, cfg.Users),
+		active: map[string]context.CancelCauseFunc{},
 		keys:   map[string]store.Meta{},
 	}
 	for _, entry := range st.All() {
@@ -173,10 +164,10 @@ func (d *Dispatcher) Shutdown(ctx context.Context) error {
 
 // Drain ends the runs; what came of them can still be asked for.
 func (d *Dispatcher) Drain(ctx context.Context) error {
+	d.queue.Close()
 	d.mu.Lock()
-	d.draining = true
-	for _, a := range d.active {
-		a.cancel(&api.Error{Code: api.CodeCancelled, Message: "the executor was shut down", Retryable: true})
+	for _, cancel := range d.active {
+		cancel(&api.Error{Code: api.CodeCancelled, Message: "the executor was shut down", Retryable: true})
 	}
 	d.mu.Unlock()
 	d.stop()

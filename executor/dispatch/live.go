@@ -7,6 +7,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
+	"sallyport/executor/queue"
 	"sallyport/executor/store"
 	"sallyport/executor/task"
 )
@@ -17,7 +18,7 @@ func unreached() api.Timings {
 }
 
 // live takes an execution through the queue and its run to its end.
-func (d *Dispatcher) live(ctx context.Context, p *plan.Plan, entry *store.Entry, timings api.Timings) {
+func (d *Dispatcher) live(ctx context.Context, p *plan.Plan, ticket *queue.Ticket, entry *store.Entry, timings api.Timings) {
 	id, accepted := entry.Meta.ID, entry.Meta.Accepted
 	log := d.cfg.Log.With("run", id)
 	note := func(ev api.Event) {
@@ -29,18 +30,19 @@ func (d *Dispatcher) live(ctx context.Context, p *plan.Plan, entry *store.Entry,
 	note(api.Event{Type: api.EventStage, Stage: "queue"})
 
 	var res api.Result
-	if failure := d.enter(ctx); failure != nil {
+	if failure := await(ctx, ticket); failure != nil {
 		res = task.Failed(id, accepted, d.cfg.Isolation, timings, failure)
 	} else {
 		timings.Queue = time.Since(accepted).Milliseconds()
 		entry.Run()
-		giveBack := d.users.lend(p)
+		if user, lent := ticket.User(); lent {
+			p.UID, p.GID = user, user
+		}
 		res = d.proceed(ctx, p, entry, timings)
-		giveBack()
-		<-d.slots
 	}
+	ticket.Leave() // first, so that whoever sees the result finds the place free
 	d.mu.Lock()
-	delete(d.active, id) // first, so that whoever sees the result finds the place free
+	delete(d.active, id)
 	d.mu.Unlock()
 	report(log, p, entry.Meta, res) // first as well: whoever sees the result finds the line
 	d.metrics.ended(p, res)
@@ -50,10 +52,10 @@ func (d *Dispatcher) live(ctx context.Context, p *plan.Plan, entry *store.Entry,
 	d.sweep()
 }
 
-// enter waits for a place among the runs at once.
-func (d *Dispatcher) enter(ctx context.Context) *api.Error {
+// await waits for a place among the runs at once.
+func await(ctx context.Context, ticket *queue.Ticket) *api.Error {
 	select {
-	case d.slots <- struct{}{}:
+	case <-ticket.Begun():
 		return nil
 	case <-ctx.Done():
 		return why(ctx)

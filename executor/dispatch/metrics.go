@@ -118,12 +118,9 @@ func (s state) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	s.mu.Lock()
-	active := len(s.active)
-	s.mu.Unlock()
-	running := min(len(s.slots), active)
+	running, waiting := s.queue.Count()
 	gauge(runsDesc, running, api.StateRunning)
-	gauge(runsDesc, active-running, api.StateQueued)
+	gauge(runsDesc, waiting, api.StateQueued)
 	gauge(limitDesc, s.cfg.MaxRuns, api.StateRunning)
 	gauge(limitDesc, s.cfg.Queue, api.StateQueued)
 	if c, ok := s.cfg.Cells.(CellCounter); ok {

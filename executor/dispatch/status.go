@@ -37,10 +37,7 @@ func (d *Dispatcher) Readiness() api.Readiness {
 // able says why the executor could not take a run by itself, or nil: it is being
 // shut down, cannot write to its state directory, or is short of space there.
 func (d *Dispatcher) able() error {
-	d.mu.Lock()
-	draining := d.draining
-	d.mu.Unlock()
-	if draining {
+	if d.queue.Closed() {
 		return errors.New("the executor is being shut down")
 	}
 	return d.state.get()

@@ -18,6 +18,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
+	"sallyport/executor/queue"
 	"sallyport/executor/store"
 	"sallyport/gate/control"
 )
@@ -183,19 +184,21 @@ func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, timing
 	if entry, problem := d.knownLocked(meta); entry != nil || problem != nil {
 		return entry, problem
 	}
-	if problem := d.room(p); problem != nil {
+	ticket, problem := d.place(meta.ID, p)
+	if problem != nil {
 		return nil, problem
 	}
 	entry, err := d.store.Create(meta, request)
 	if err != nil {
+		ticket.Leave()
 		return nil, d.unrecorded(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	d.active[meta.ID] = &activeRun{dir: p.Dir, sessions: p.SessionsDir, cancel: cancel}
+	d.active[meta.ID] = cancel
 	d.remember(meta)
 	d.tasks.Go(func() {
 		defer cancel(nil)
-		d.live(ctx, p, entry, timings)
+		d.live(ctx, p, ticket, entry, timings)
 	})
 	return entry, nil
 }
@@ -221,35 +224,36 @@ func (d *Dispatcher) space(p *plan.Plan) *api.Problem {
 	return nil
 }
 
-// room says why there is no place for a run, or nil. The caller holds the mutex.
-func (d *Dispatcher) room(p *plan.Plan) *api.Problem {
-	if d.draining {
-		return api.Unavailable(api.CodeBusy, "the executor is being shut down")
+// place admits a plan to the queue, or says why not. The caller holds the mutex.
+func (d *Dispatcher) place(id string, p *plan.Plan) (*queue.Ticket, *api.Problem) {
+	ticket, refusal := d.queue.Admit(queue.Job{ID: id, Directories: queue.Directories{
+		Workspace: p.Dir, Sessions: p.SessionsDir, Context: p.ContextDir,
+	}})
+	if refusal != nil {
+		return nil, busy(refusal)
 	}
-	if limit := d.cfg.MaxRuns + d.cfg.Queue; len(d.active) >= limit {
-		return api.Unavailable(api.CodeBusy, fmt.Sprintf("%d runs are under way or waiting, which is the limit; try again later", limit))
+	if problem := unmoved(p); problem != nil {
+		ticket.Leave()
+		return nil, problem
 	}
-	for id, a := range d.active {
-		field := ""
-		switch {
-		case overlap(a.dir, p.Dir), overlap(a.sessions, p.Dir):
-			field = "config.cwd"
-		case overlap(a.dir, p.SessionsDir):
-			field = "config.sessionsDir"
-		case overlap(a.dir, p.ContextDir):
-			field = "config.agentContextDir"
-		default:
-			continue
-		}
-		busy := conflict(field, fmt.Sprintf("%s overlaps what execution %s uses, which is under way", field, id))
-		busy.Details["executionId"] = id
-		return busy
-	}
-	return unmoved(p)
+	return ticket, nil
 }
 
-// overlap is plan.Overlap for directories that may be absent.
-func overlap(a, b string) bool { return a != "" && b != "" && plan.Overlap(a, b) }
+// busy says to a caller why the queue has no place.
+func busy(r *queue.Refusal) *api.Problem {
+	switch r.Reason {
+	case queue.Full:
+		return api.Unavailable(api.CodeBusy, fmt.Sprintf("%d runs are under way or waiting, which is the limit; try again later", r.Limit))
+	case queue.Overlap:
+		field := map[queue.Use]string{
+			queue.Workspace: "config.cwd", queue.Sessions: "config.sessionsDir", queue.Context: "config.agentContextDir",
+		}[r.Use]
+		p := conflict(field, fmt.Sprintf("%s overlaps what execution %s uses, which is under way", field, r.Holder))
+		p.Details["executionId"] = r.Holder
+		return p
+	}
+	return api.Unavailable(api.CodeBusy, "the executor is being shut down")
+}
 
 // unmoved checks that the plan's directories are what they were when they were
 // judged: a run that has ended since may have put links in their place. From now
@@ -267,10 +271,10 @@ func unmoved(p *plan.Plan) *api.Problem {
 }
 
 func conflict(field, detail string) *api.Problem {
-	busy := api.NewProblem(http.StatusConflict, api.CodeBusy, detail)
-	busy.Retryable = true
-	busy.Details = map[string]any{"field": field}
-	return busy
+	p := api.NewProblem(http.StatusConflict, api.CodeBusy, detail)
+	p.Retryable = true
+	p.Details = map[string]any{"field": field}
+	return p
 }
 
 // Get returns the record of an execution.
@@ -283,9 +287,9 @@ func (d *Dispatcher) All() []*store.Entry { return d.store.All() }
 func (d *Dispatcher) Cancel(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a, ok := d.active[id]
+	cancel, ok := d.active[id]
 	if ok {
-		a.cancel(&api.Error{Code: api.CodeCancelled, Message: "the run was cancelled"})
+		cancel(&api.Error{Code: api.CodeCancelled, Message: "the run was cancelled"})
 	}
 	return ok
 }

@@ -38,15 +38,6 @@ func ResolveRoots(roots []string) ([]string, error) {
 	return resolved, nil
 }
 
-// Overlap reports whether one of two clean absolute paths is the other or lies
-// below it.
-func Overlap(a, b string) bool { return within(a, b) || within(b, a) }
-
-// within reports whether path is dir or lies below it.
-func within(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
-}
-
 // resolve returns a path that exists under one of the roots, without symbolic links.
 func (s *Service) resolve(field, path string) (string, *api.Problem) {
 	if problem := wellFormed(field, path); problem != nil {
@@ -114,7 +105,7 @@ func (s *Service) underRoot(path string) bool { return s.RootOf(path) != "" }
 // RootOf returns the root that a resolved path is or lies under, "" for none.
 func (s *Service) RootOf(path string) string {
 	for _, r := range s.Roots {
-		if within(path, r) {
+		if tree.Within(path, r) {
 			return r
 		}
 	}
@@ -125,7 +116,7 @@ func (s *Service) RootOf(path string) string {
 // for those that may be.
 func (s *Service) private(field, path, dir string, but ...string) *api.Problem {
 	for _, p := range s.Private {
-		if Overlap(dir, p) && !slices.Contains(but, p) {
+		if tree.Overlap(dir, p) && !slices.Contains(but, p) {
 			return unacceptable(field, "%s: %.256q holds or lies in something of the executor's own", field, path)
 		}
 	}
@@ -195,7 +186,7 @@ func (s *Service) judgeSessions(p *Plan) *api.Problem {
 	if problem != nil {
 		return problem
 	}
-	if p.Dir != "" && Overlap(resolved, p.Dir) {
+	if p.Dir != "" && tree.Overlap(resolved, p.Dir) {
 		return unacceptable(field, "%s: %.256q holds or lies in the workspace, where the agent can write", field, dir)
 	}
 	if problem := s.private(field, dir, resolved, s.Sessions); problem != nil {

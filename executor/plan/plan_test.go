@@ -393,17 +393,3 @@ func TestResolveRoots(t *testing.T) {
 		}
 	}
 }
-
-func TestOverlap(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want bool
-	}{
-		{"/a", "/a", true}, {"/a", "/a/b", true}, {"/a/b", "/a", true}, {"/", "/a", true},
-		{"/a", "/ab", false}, {"/a/b", "/a/c", false},
-	} {
-		if got := plan.Overlap(tt.a, tt.b); got != tt.want {
-			t.Errorf("Overlap(%s, %s) = %t", tt.a, tt.b, got)
-		}
-	}
-}

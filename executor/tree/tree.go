@@ -52,6 +52,14 @@ func (s Size) Minus(t Size) Size { return Size{s.Bytes - t.Bytes, s.Entries - t.
 // Plus is the sum of two sizes.
 func (s Size) Plus(t Size) Size { return Size{s.Bytes + t.Bytes, s.Entries + t.Entries} }
 
+// Within reports whether a clean absolute path is that of dir or lies below it.
+func Within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// Overlap reports whether one of two clean absolute paths lies Within the other.
+func Overlap(a, b string) bool { return Within(a, b) || Within(b, a) }
+
 // A Dir is a directory, whatever becomes of its name. Its methods may be called at
 // the same time.
 type Dir struct{ fd int }

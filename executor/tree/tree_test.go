@@ -369,3 +369,17 @@ func TestStripSetID(t *testing.T) {
 		t.Errorf("again: %d, %v", n, err)
 	}
 }
+
+func TestOverlap(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{
+		{"/a", "/a", true}, {"/a", "/a/b", true}, {"/a/b", "/a", true}, {"/", "/a", true},
+		{"/a", "/ab", false}, {"/a/b", "/a/c", false},
+	} {
+		if got := tree.Overlap(tt.a, tt.b); got != tt.want {
+			t.Errorf("Overlap(%s, %s) = %t", tt.a, tt.b, got)
+		}
+	}
+}
