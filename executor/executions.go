@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/caller"
 	"sallyport/executor/plan"
 	"sallyport/executor/store"
 )
@@ -20,7 +21,7 @@ import (
 const maxKeyLength = 255
 
 // postExecution is the operation executeAgent.
-func (e *Executor) postExecution(w http.ResponseWriter, r *http.Request) {
+func (e *Executor) postExecution(w http.ResponseWriter, r *http.Request, by caller.Caller) {
 	form, p := negotiate(r, jsonType, ndjsonType, sseType)
 	if p != nil {
 		writeProblem(w, p)
@@ -41,7 +42,7 @@ func (e *Executor) postExecution(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, p)
 		return
 	}
-	entry, p := e.Submit(req, key)
+	entry, p := e.Submit(by, req, key)
 	if p != nil {
 		writeProblem(w, p)
 		return
@@ -124,8 +125,8 @@ func prefersAsync(r *http.Request) bool {
 }
 
 // entry finds the execution that the path names, or answers.
-func (e *Executor) entry(w http.ResponseWriter, r *http.Request) (*store.Entry, bool) {
-	entry, ok := e.Get(r.PathValue("id"))
+func (e *Executor) entry(w http.ResponseWriter, r *http.Request, by caller.Caller) (*store.Entry, bool) {
+	entry, ok := e.Get(by, r.PathValue("id"))
 	if !ok {
 		writeProblem(w, notFound("there is no such execution"))
 	}
@@ -141,27 +142,27 @@ func writeExecution(w http.ResponseWriter, status int, entry *store.Entry) {
 	writeJSON(w, status, x)
 }
 
-func (e *Executor) getExecution(w http.ResponseWriter, r *http.Request) {
-	if entry, ok := e.entry(w, r); ok {
+func (e *Executor) getExecution(w http.ResponseWriter, r *http.Request, by caller.Caller) {
+	if entry, ok := e.entry(w, r, by); ok {
 		writeExecution(w, http.StatusOK, entry)
 	}
 }
 
 // deleteExecution cancels: 202 where the run now ends, 200 where it had ended.
-func (e *Executor) deleteExecution(w http.ResponseWriter, r *http.Request) {
-	entry, ok := e.entry(w, r)
+func (e *Executor) deleteExecution(w http.ResponseWriter, r *http.Request, by caller.Caller) {
+	entry, ok := e.entry(w, r, by)
 	if !ok {
 		return
 	}
 	status := http.StatusOK
-	if e.Cancel(entry.Meta.ID) {
+	if e.Cancel(by, entry.Meta.ID) {
 		status = http.StatusAccepted
 	}
 	writeExecution(w, status, entry)
 }
 
-func (e *Executor) getArtifacts(w http.ResponseWriter, r *http.Request) {
-	entry, ok := e.entry(w, r)
+func (e *Executor) getArtifacts(w http.ResponseWriter, r *http.Request, by caller.Caller) {
+	entry, ok := e.entry(w, r, by)
 	if !ok {
 		return
 	}
@@ -178,8 +179,8 @@ func (e *Executor) getArtifacts(w http.ResponseWriter, r *http.Request) {
 }
 
 // getArtifact serves a file as what it is to us: bytes that an agent made.
-func (e *Executor) getArtifact(w http.ResponseWriter, r *http.Request) {
-	entry, ok := e.entry(w, r)
+func (e *Executor) getArtifact(w http.ResponseWriter, r *http.Request, by caller.Caller) {
+	entry, ok := e.entry(w, r, by)
 	if !ok {
 		return
 	}

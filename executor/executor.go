@@ -13,26 +13,28 @@ import (
 	"net/http"
 	"time"
 
+	"sallyport/executor/caller"
 	"sallyport/executor/dispatch"
 )
 
 // Config is what an Executor is made of.
 type Config struct {
 	dispatch.Config
-	// Token is what callers must show; see LoadToken.
+	// Token is what callers must show; see caller.LoadToken.
 	Token string
 }
 
 // An Executor serves the API of a dispatcher. It is safe for concurrent use.
 type Executor struct {
 	*dispatch.Dispatcher
-	token string
+	callers caller.Tokens
 }
 
 // New makes an executor on its state directory; see dispatch.New. Shutdown must follow.
 func New(cfg Config) (*Executor, error) {
-	if len(cfg.Token) < minToken {
-		return nil, fmt.Errorf("configure the executor: the token has fewer than %d characters", minToken)
+	var callers caller.Tokens
+	if err := callers.Add(cfg.Token, caller.Operator()); err != nil {
+		return nil, fmt.Errorf("configure the executor: %w", err)
 	}
 	hidden := map[string]string{"SALLYPORT_TOKEN": cfg.Token}
 	maps.Copy(hidden, cfg.Redact)
@@ -41,7 +43,7 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Executor{Dispatcher: d, token: cfg.Token}, nil
+	return &Executor{Dispatcher: d, callers: callers}, nil
 }
 
 // The bounds in time of the server. There is none on a whole request: a caller

@@ -1,67 +1,81 @@
 package executor
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"sallyport/executor/api"
+	"sallyport/executor/caller"
 )
 
 // A route is one operation of the API.
 type route struct {
-	method, path string // path as in net/http's patterns
-	handle       http.HandlerFunc
-	open         bool // no token is needed
+	method, path string        // path as in net/http's patterns
+	needs        caller.Rights // of the caller; with none, no token is needed
+	handle       func(http.ResponseWriter, *http.Request, caller.Caller)
 }
 
 // routes are all operations; the OpenAPI document has each of them.
 func (e *Executor) routes() []route {
 	return []route{
-		{http.MethodPost, "/v1/executions", e.postExecution, false},
-		{http.MethodGet, "/v1/executions", e.getExecutions, false},
-		{http.MethodGet, "/v1/executions/{id}", e.getExecution, false},
-		{http.MethodDelete, "/v1/executions/{id}", e.deleteExecution, false},
-		{http.MethodGet, "/v1/executions/{id}/events", e.getEvents, false},
-		{http.MethodGet, "/v1/executions/{id}/artifacts", e.getArtifacts, false},
-		{http.MethodGet, "/v1/executions/{id}/artifacts/{name...}", e.getArtifact, false},
-		{http.MethodGet, "/v1/capabilities", e.getCapabilities, false},
-		{http.MethodPost, "/v1/boundary/check", e.postBoundaryCheck, false},
-		{http.MethodGet, "/healthz", e.getHealth, true},
-		{http.MethodGet, "/readyz", e.getReadiness, true},
-		{http.MethodGet, "/openapi.json", e.getOpenAPI, true},
+		{http.MethodPost, "/v1/executions", caller.Run, e.postExecution},
+		{http.MethodGet, "/v1/executions", caller.Read, e.getExecutions},
+		{http.MethodGet, "/v1/executions/{id}", caller.Read, e.getExecution},
+		{http.MethodDelete, "/v1/executions/{id}", caller.Run, e.deleteExecution},
+		{http.MethodGet, "/v1/executions/{id}/events", caller.Read, e.getEvents},
+		{http.MethodGet, "/v1/executions/{id}/artifacts", caller.Read, e.getArtifacts},
+		{http.MethodGet, "/v1/executions/{id}/artifacts/{name...}", caller.Read, e.getArtifact},
+		{http.MethodGet, "/v1/capabilities", caller.Read, e.getCapabilities},
+		{http.MethodPost, "/v1/boundary/check", caller.Operate, e.postBoundaryCheck},
+		{http.MethodGet, "/healthz", 0, e.getHealth},
+		{http.MethodGet, "/readyz", 0, e.getReadiness},
+		{http.MethodGet, "/openapi.json", 0, e.getOpenAPI},
 	}
 }
 
-// Handler serves the API.
+// callerKey is where the context of a request has its caller.
+type callerKey struct{}
+
+// Handler serves the API. Here alone it is decided who may make which call.
 func (e *Executor) Handler() http.Handler {
 	mux := http.NewServeMux()
-	open := map[string]bool{}
+	needs := map[string]caller.Rights{}
 	for _, r := range e.routes() {
 		pattern := r.method + " " + r.path
-		mux.HandleFunc(pattern, r.handle)
-		open[pattern] = r.open
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
+			by, _ := req.Context().Value(callerKey{}).(caller.Caller)
+			r.handle(w, req, by)
+		})
+		needs[pattern] = r.needs
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		extend(w)
 		_, pattern := mux.Handler(r)
+		rights, known := needs[pattern]
+		by, ok := e.callers.Caller(bearer(r))
 		switch {
-		case !open[pattern] && !e.authorized(r):
+		case !by.May(rights), !known && !ok: // who may not is told as little as a stranger
 			w.Header().Set("WWW-Authenticate", `Bearer realm="sallyport"`)
 			writeProblem(w, api.NewProblem(http.StatusUnauthorized, api.CodeUnauthorized, "a bearer token is required: Authorization: Bearer <token>; sallyport token prints it"))
 		case pattern == "":
 			refuseRoute(mux, w, r)
 		default:
-			mux.ServeHTTP(w, r)
+			mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, by)))
 		}
 	})
 }
 
-func (e *Executor) authorized(r *http.Request) bool {
+// bearer is the token that a request shows, empty for none.
+func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return strings.EqualFold(scheme, "Bearer") && sameToken(strings.TrimSpace(token), e.token)
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
 }
 
 // refuseRoute says in our words what the mux found wrong.

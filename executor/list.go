@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"sallyport/executor/api"
+	"sallyport/executor/caller"
 	"sallyport/executor/store"
 	"sallyport/firewall"
 )
@@ -27,13 +28,13 @@ type listing struct {
 }
 
 // getExecutions lists executions, newest first.
-func (e *Executor) getExecutions(w http.ResponseWriter, r *http.Request) {
+func (e *Executor) getExecutions(w http.ResponseWriter, r *http.Request, by caller.Caller) {
 	want, p := readListing(r.URL.Query())
 	if p != nil {
 		writeProblem(w, p)
 		return
 	}
-	entries, more := want.page(e.All())
+	entries, more := want.page(e.All(by))
 	list := api.ExecutionList{Executions: make([]api.ExecutionSummary, 0, len(entries))}
 	for _, entry := range entries {
 		list.Executions = append(list.Executions, summary(entry))

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"sallyport/internal/fileowner"
 )
 
 // ListenSocket listens on a unix socket that only its owner may connect to, who is that
@@ -34,22 +36,10 @@ func ListenSocket(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the API's socket: %w", err)
 	}
-	err = os.Chmod(path, 0o600)
-	if uid, gid, ok := ownerOf(filepath.Dir(path)); ok && os.Geteuid() == 0 {
-		err = errors.Join(err, os.Chown(path, uid, gid))
-	}
+	chown := func(uid, gid int) error { return os.Chown(path, uid, gid) }
+	err = errors.Join(os.Chmod(path, 0o600), fileowner.GiveLike(filepath.Dir(path), chown))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the API's socket: %w", err), ln.Close())
 	}
 	return ln, nil
-}
-
-// ownerOf is whose a file is.
-func ownerOf(path string) (uid, gid int, ok bool) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0, 0, false
-	}
-	owner := info.Sys().(*syscall.Stat_t)
-	return int(owner.Uid), int(owner.Gid), true
 }

@@ -8,14 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"sallyport/executor/api"
+	"sallyport/executor/caller"
 )
 
-func (e *Executor) getHealth(w http.ResponseWriter, _ *http.Request) {
+func (e *Executor) getHealth(w http.ResponseWriter, _ *http.Request, _ caller.Caller) {
 	writeJSON(w, http.StatusOK, e.Health())
 }
 
 // getReadiness says whether a run could start now, and if not, why.
-func (e *Executor) getReadiness(w http.ResponseWriter, _ *http.Request) {
+func (e *Executor) getReadiness(w http.ResponseWriter, _ *http.Request, _ caller.Caller) {
 	ready := e.Readiness()
 	status := http.StatusOK
 	if !ready.Ready {
@@ -24,14 +25,14 @@ func (e *Executor) getReadiness(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, status, ready)
 }
 
-func (e *Executor) getOpenAPI(w http.ResponseWriter, _ *http.Request) {
+func (e *Executor) getOpenAPI(w http.ResponseWriter, _ *http.Request, _ caller.Caller) {
 	w.Header().Set("Content-Type", jsonType)
 	w.Write(api.OpenAPI)
 }
 
 // postBoundaryCheck makes the attempts to get out now. Its outcome decides
 // whether further runs may start.
-func (e *Executor) postBoundaryCheck(w http.ResponseWriter, r *http.Request) {
+func (e *Executor) postBoundaryCheck(w http.ResponseWriter, r *http.Request, _ caller.Caller) {
 	report, wait, err := e.Proof.Ask(r.Context())
 	if wait > 0 {
 		p := api.NewProblem(http.StatusTooManyRequests, api.CodeBusy, fmt.Sprintf(
@@ -49,7 +50,7 @@ func (e *Executor) postBoundaryCheck(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, report)
 }
 
-func (e *Executor) getCapabilities(w http.ResponseWriter, _ *http.Request) {
+func (e *Executor) getCapabilities(w http.ResponseWriter, _ *http.Request, _ caller.Caller) {
 	c, p := e.Capabilities()
 	if p != nil {
 		writeProblem(w, p)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/caller"
 	"sallyport/executor/store"
 )
 
@@ -20,8 +21,8 @@ import (
 const heartbeat = 15 * time.Second
 
 // getEvents sends the events of an execution with a number above "after".
-func (e *Executor) getEvents(w http.ResponseWriter, r *http.Request) {
-	entry, ok := e.entry(w, r)
+func (e *Executor) getEvents(w http.ResponseWriter, r *http.Request, by caller.Caller) {
+	entry, ok := e.entry(w, r, by)
 	if !ok {
 		return
 	}

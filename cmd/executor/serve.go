@@ -19,6 +19,7 @@ import (
 	"sallyport/executor/backend"
 	"sallyport/executor/backend/docker"
 	"sallyport/executor/boundary"
+	"sallyport/executor/caller"
 	"sallyport/executor/dispatch"
 	"sallyport/executor/place"
 	"sallyport/executor/plan"
@@ -50,7 +51,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	token := s.Token
 	if token == "" {
 		var err error
-		if token, err = executor.LoadToken(s.TokenFile); err != nil {
+		if token, err = caller.LoadToken(s.TokenFile); err != nil {
 			return err
 		}
 	}

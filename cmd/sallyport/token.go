@@ -12,11 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"sallyport/executor/client"
+	"sallyport/internal/fileowner"
 )
 
 const (
@@ -84,11 +84,11 @@ func readToken(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if owner := info.Sys().(*syscall.Stat_t).Uid; info.Mode().IsRegular() {
-		switch self := uint32(os.Geteuid()); {
-		case info.Mode().Perm()&0o077 != 0:
-			return nil, fmt.Errorf("%s has the mode %04o, so that others than its owner have access: chmod 0600 it, and change the token unless you trust them", path, info.Mode().Perm())
-		case owner != 0 && owner != self && self != 0:
+	if info.Mode().IsRegular() {
+		if err := fileowner.Private(path, info); err != nil {
+			return nil, err
+		}
+		if owner, self := fileowner.Of(info).UID, os.Geteuid(); owner != 0 && owner != self && self != 0 {
 			return nil, fmt.Errorf("%s belongs to the user %d, who is neither root nor this user (%d)", path, owner, self)
 		}
 	}

@@ -50,7 +50,7 @@ type Dispatcher struct {
 
 	mu     sync.Mutex                         // guards what follows
 	active map[string]context.CancelCauseFunc // of the executions that have no result yet
-	keys   map[string]store.Meta              // by Idempotency-Key
+	keys   map[tenantKey]store.Meta
 }
 
 // New makes a dispatcher on its state directory: runs that an earlier one left
@@ -89,7 +89,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		runner: runner,
 		queue:  queue.New(cfg.MaxRuns, cfg.Queue, cfg.Service.UID, cfg.Users),
 		active: map[string]context.CancelCauseFunc{},
-		keys:   map[string]store.Meta{},
+		keys:   map[tenantKey]store.Meta{},
 	}
 	for _, entry := range st.All() {
 		d.remember(entry.Meta)
@@ -212,8 +212,8 @@ func (d *Dispatcher) sweep() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range gone {
-		if d.keys[m.Key].ID == m.ID {
-			delete(d.keys, m.Key)
+		if d.keys[keyOf(m)].ID == m.ID {
+			delete(d.keys, keyOf(m))
 		}
 	}
 }

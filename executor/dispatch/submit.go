@@ -11,12 +11,14 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"sallyport/executor/api"
+	"sallyport/executor/caller"
 	"sallyport/executor/plan"
 	"sallyport/executor/queue"
 	"sallyport/executor/store"
@@ -26,20 +28,21 @@ import (
 // healthTimeout bounds the question whether the gate is there.
 const healthTimeout = 5 * time.Second
 
-// Submit judges a request and, where it can be met, begins its execution. With a
-// key that was used before it returns the execution of that time, provided that
-// the request is the same. Nothing has been started when it returns a problem.
-func (d *Dispatcher) Submit(req api.Request, key string) (*store.Entry, *api.Problem) {
-	entry, problem := d.submit(req, key)
+// Submit judges a caller's request and, where it can be met, begins its execution. With a
+// key that the caller's tenant used before it returns the execution of that time,
+// provided that the request is the same. Nothing has been started when it returns a
+// problem.
+func (d *Dispatcher) Submit(by caller.Caller, req api.Request, key string) (*store.Entry, *api.Problem) {
+	entry, problem := d.submit(by, req, key)
 	if problem != nil {
 		d.metrics.refused.WithLabelValues(string(problem.Code)).Inc()
 	}
 	return entry, problem
 }
 
-func (d *Dispatcher) submit(req api.Request, key string) (*store.Entry, *api.Problem) {
+func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*store.Entry, *api.Problem) {
 	arrived := time.Now()
-	meta := store.Meta{Key: key, Body: digest(req)}
+	meta := store.Meta{Tenant: by.Tenant, Key: key, Body: digest(req)}
 	if entry, problem := d.known(meta); entry != nil || problem != nil {
 		return entry, problem
 	}
@@ -50,7 +53,7 @@ func (d *Dispatcher) submit(req api.Request, key string) (*store.Entry, *api.Pro
 	if why := denying(health); why != nil {
 		return nil, api.Unavailable(api.CodeGateUnavailable, why.Error())
 	}
-	p, problem := d.cfg.Service.Judge(req, health.Policies)
+	p, problem := d.cfg.Service.Judge(by, req, health.Policies)
 	if problem != nil {
 		return nil, problem
 	}
@@ -156,7 +159,7 @@ func (d *Dispatcher) known(meta store.Meta) (*store.Entry, *api.Problem) {
 }
 
 func (d *Dispatcher) knownLocked(meta store.Meta) (*store.Entry, *api.Problem) {
-	earlier, ok := d.keys[meta.Key]
+	earlier, ok := d.keys[keyOf(meta)]
 	if meta.Key == "" || !ok {
 		return nil, nil
 	}
@@ -170,10 +173,15 @@ func (d *Dispatcher) knownLocked(meta store.Meta) (*store.Entry, *api.Problem) {
 	return entry, nil
 }
 
+// A tenantKey is an Idempotency-Key, each tenant's own.
+type tenantKey struct{ tenant, key string }
+
+func keyOf(m store.Meta) tenantKey { return tenantKey{m.Tenant, m.Key} }
+
 // remember notes an execution's key. The caller holds the mutex, or is alone.
 func (d *Dispatcher) remember(m store.Meta) {
 	if m.Key != "" {
-		d.keys[m.Key] = m
+		d.keys[keyOf(m)] = m
 	}
 }
 
@@ -277,14 +285,31 @@ func conflict(field, detail string) *api.Problem {
 	return p
 }
 
-// Get returns the record of an execution.
-func (d *Dispatcher) Get(id string) (*store.Entry, bool) { return d.store.Get(id) }
+// Get returns the record of an execution, if it is the caller's to see.
+func (d *Dispatcher) Get(by caller.Caller, id string) (*store.Entry, bool) {
+	entry, ok := d.store.Get(id)
+	if !ok || !sees(by, entry) {
+		return nil, false
+	}
+	return entry, true
+}
 
-// All returns the records of all executions, the oldest first.
-func (d *Dispatcher) All() []*store.Entry { return d.store.All() }
+// All returns the records of all executions that are the caller's to see, the oldest
+// first.
+func (d *Dispatcher) All(by caller.Caller) []*store.Entry {
+	return slices.DeleteFunc(d.store.All(), func(entry *store.Entry) bool { return !sees(by, entry) })
+}
 
-// Cancel asks an execution to end. It reports whether there was anything to end.
-func (d *Dispatcher) Cancel(id string) bool {
+// sees reports whether an execution is the caller's to see: those of another tenant do
+// not exist for it.
+func sees(by caller.Caller, entry *store.Entry) bool { return entry.Meta.Tenant == by.Tenant }
+
+// Cancel asks an execution of the caller's to end. It reports whether there was anything
+// to end.
+func (d *Dispatcher) Cancel(by caller.Caller, id string) bool {
+	if _, ok := d.Get(by, id); !ok {
+		return false
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	cancel, ok := d.active[id]

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sallyport/executor/api"
+	"sallyport/executor/caller"
 	"sallyport/executor/plan"
 	"sallyport/githubauth"
 )
@@ -42,7 +43,7 @@ func TestJudgeGitHub(t *testing.T) {
 		}, plan.GitHub{Repo: "lib", Branch: "main", Shallow: true}, []string{"lib"}},
 		{"the key", func(a *api.GithubAccess) { a.Profile, a.AllowMcpAppAuth = "repo-write", true }, plan.GitHub{Repo: "app", Key: true}, []string{"app"}},
 	} {
-		p, problem := gitHubService(true).Judge(gitHubRequest(tt.change), policies)
+		p, problem := gitHubService(true).Judge(caller.Operator(), gitHubRequest(tt.change), policies)
 		if problem != nil {
 			t.Errorf("%s: %v", tt.name, problem)
 			continue
@@ -53,7 +54,7 @@ func TestJudgeGitHub(t *testing.T) {
 			t.Errorf("%s: %+v", tt.name, got)
 		}
 	}
-	p, problem := gitHubService(false).Judge(request(nil), policies)
+	p, problem := gitHubService(false).Judge(caller.Operator(), request(nil), policies)
 	if problem != nil || p.GitHub != nil {
 		t.Errorf("without a wish: %+v, %v", p, problem)
 	}
@@ -84,13 +85,13 @@ func TestJudgeGitHubRefuses(t *testing.T) {
 		{"branch", true, func(a *api.GithubAccess) { a.PrePopulateBranch = "--upload-pack=x" }, api.CodeInvalidRequest, "prePopulateBranch", "no name that git has"},
 		{"base", true, func(a *api.GithubAccess) { a.BaseBranch = "a..b" }, api.CodeInvalidRequest, "baseBranch", "no name that git has"},
 	} {
-		_, problem := gitHubService(tt.allowKey).Judge(gitHubRequest(tt.change), policies)
+		_, problem := gitHubService(tt.allowKey).Judge(caller.Operator(), gitHubRequest(tt.change), policies)
 		field := strings.TrimSuffix("opts.githubAccess."+tt.field, ".")
 		if problem == nil || problem.Status != 422 || problem.Code != tt.code || problem.Details["field"] != field || !strings.Contains(problem.Detail, tt.want) {
 			t.Errorf("%s: %+v", tt.name, problem)
 		}
 	}
-	_, problem := service().Judge(gitHubRequest(func(*api.GithubAccess) {}), policies)
+	_, problem := service().Judge(caller.Operator(), gitHubRequest(func(*api.GithubAccess) {}), policies)
 	if problem == nil || problem.Code != api.CodeCapability || problem.Details["requestedCapability"] != "githubAccess" {
 		t.Errorf("without an App: %+v", problem)
 	}
@@ -104,7 +105,7 @@ func TestBranchNames(t *testing.T) {
 		`a\b`: false, "a@{b": false, "@": false, "HEAD": false, "/a": false, "a/": false, "a//b": false, ".a": false, "a/.b": false,
 		"a.lock": false, "a.lock/b": false, "a.": false, "a\x7fb": false, "a\nb": false, "a\x00b": false, strings.Repeat("a", 256): false,
 	} {
-		_, problem := gitHubService(false).Judge(gitHubRequest(func(a *api.GithubAccess) { a.PrePopulateBranch = name }), policies)
+		_, problem := gitHubService(false).Judge(caller.Operator(), gitHubRequest(func(a *api.GithubAccess) { a.PrePopulateBranch = name }), policies)
 		if (problem == nil) != want {
 			t.Errorf("%q: %v", name, problem)
 		}

@@ -9,11 +9,14 @@ import (
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
+	"sallyport/executor/caller"
 	"sallyport/executor/store"
 )
 
 // A Plan is a request that has been judged. It is not changed afterwards.
 type Plan struct {
+	// Caller is who asked for the run.
+	Caller  caller.Caller
 	Request api.Request
 	Adapter agent.Adapter
 	Input   agent.Input
@@ -97,9 +100,9 @@ func (t Tier) API() api.Tier {
 	return api.Tier{Name: t.Name, MemoryBytes: t.Limits.MemoryBytes, PIDs: t.Limits.PIDs, CPUs: t.Limits.CPUs}
 }
 
-// Judge makes the plan of a request. policies are the names that the gate knows.
-func (s *Service) Judge(req api.Request, policies []string) (*Plan, *api.Problem) {
-	return judge(req,
+// Judge makes the plan of a caller's request. policies are the names that the gate knows.
+func (s *Service) Judge(by caller.Caller, req api.Request, policies []string) (*Plan, *api.Problem) {
+	return judge(&Plan{Caller: by, Request: req},
 		s.judgePrompt,
 		s.judgeCapabilities,
 		s.judgeIsolation,
@@ -119,7 +122,7 @@ func (s *Service) Judge(req api.Request, policies []string) (*Plan, *api.Problem
 // its policy, its artifacts and its access to GitHub. The plan has no more than that.
 func Preview(req api.Request, policies []string, github *GitHubService) (*Plan, *api.Problem) {
 	s := &Service{GitHub: github}
-	return judge(req,
+	return judge(&Plan{Request: req},
 		s.judgePrompt,
 		s.judgeCapabilities,
 		func(p *Plan) *api.Problem { return s.judgePolicy(p, policies) },
@@ -128,8 +131,7 @@ func Preview(req api.Request, policies []string, github *GitHubService) (*Plan, 
 	)
 }
 
-func judge(req api.Request, steps ...func(*Plan) *api.Problem) (*Plan, *api.Problem) {
-	p := &Plan{Request: req}
+func judge(p *Plan, steps ...func(*Plan) *api.Problem) (*Plan, *api.Problem) {
 	for _, step := range steps {
 		if problem := step(p); problem != nil {
 			return nil, problem

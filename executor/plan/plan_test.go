@@ -15,6 +15,7 @@ import (
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
+	"sallyport/executor/caller"
 	"sallyport/executor/plan"
 )
 
@@ -57,7 +58,7 @@ func request(change func(*api.Config)) api.Request {
 }
 
 func TestJudge(t *testing.T) {
-	p, problem := service().Judge(request(nil), policies)
+	p, problem := service().Judge(caller.Operator(), request(nil), policies)
 	if problem != nil {
 		t.Fatal(problem)
 	}
@@ -68,7 +69,7 @@ func TestJudge(t *testing.T) {
 	if p.Input.Prompt != "p" || p.Input.Keys["EXA_API_KEY"] != "" || p.Input.Keys["ANTHROPIC_API_KEY"] != "key" {
 		t.Errorf("input = %+v", p.Input)
 	}
-	p, problem = service().Judge(request(func(c *api.Config) {
+	p, problem = service().Judge(caller.Operator(), request(func(c *api.Config) {
 		c.Egress, c.SandboxImage, c.Tier, c.TimeoutMS, c.WebSearch, c.Artifacts = "lax", "agent:two", "small", 1000, true, []string{"**/*.{md,txt}"}
 	}), policies)
 	if problem != nil {
@@ -77,20 +78,20 @@ func TestJudge(t *testing.T) {
 	if p.Policy != "lax" || p.Image != "agent:two" || p.Limits.PIDs != 64 || p.Limits.WallClock != time.Second || p.Input.Keys["EXA_API_KEY"] != "exa" || len(p.Artifacts) != 1 {
 		t.Errorf("plan = %+v", p)
 	}
-	p, problem = service().Judge(request(func(c *api.Config) { c.UnrestrictedEgress, c.Egress = true, "open" }), policies)
+	p, problem = service().Judge(caller.Operator(), request(func(c *api.Config) { c.UnrestrictedEgress, c.Egress = true, "open" }), policies)
 	if problem != nil || p.Policy != "open" {
 		t.Errorf("open by both names: %+v, %v", p, problem)
 	}
-	if _, problem = service().Judge(request(nil), []string{"open"}); problem == nil || problem.Details["field"] != "config.egress" {
+	if _, problem = service().Judge(caller.Operator(), request(nil), []string{"open"}); problem == nil || problem.Details["field"] != "config.egress" {
 		t.Errorf("an allowlist without strict: %v", problem)
 	}
-	if _, problem = (&plan.Service{Backend: "docker", Images: []string{"i"}, Tiers: []plan.Tier{{}}, Agents: agent.All()}).Judge(request(func(c *api.Config) { c.CWD = "/" }), policies); problem == nil {
+	if _, problem = (&plan.Service{Backend: "docker", Images: []string{"i"}, Tiers: []plan.Tier{{}}, Agents: agent.All()}).Judge(caller.Operator(), request(func(c *api.Config) { c.CWD = "/" }), policies); problem == nil {
 		t.Error("a service without roots takes a path")
 	}
 }
 
 func TestDefaultAgent(t *testing.T) {
-	p, problem := service().Judge(api.Request{Prompt: "p", Config: api.Config{Model: agent.Models()[0]}}, policies)
+	p, problem := service().Judge(caller.Operator(), api.Request{Prompt: "p", Config: api.Config{Model: agent.Models()[0]}}, policies)
 	if problem != nil && problem.Details["missing"] == nil || problem == nil && p.Adapter.Name() != "pi" {
 		t.Errorf("plan %+v, problem %v", p, problem)
 	}
@@ -102,7 +103,7 @@ func TestDefaultModel(t *testing.T) {
 	const model = "anthropic/claude-sonnet-4-6"
 	s := service()
 	s.Keys = map[string]string{"ANTHROPIC_API_KEY": "k"}
-	if _, problem := s.Judge(api.Request{Prompt: "p"}, policies); problem == nil || problem.Details["field"] != "config.model" || !strings.Contains(problem.Detail, "no default") {
+	if _, problem := s.Judge(caller.Operator(), api.Request{Prompt: "p"}, policies); problem == nil || problem.Details["field"] != "config.model" || !strings.Contains(problem.Detail, "no default") {
 		t.Errorf("without a default: %v", problem)
 	}
 	s.Model = model
@@ -111,7 +112,7 @@ func TestDefaultModel(t *testing.T) {
 		"anthropic/claude-haiku-4-5": {Model: "anthropic/claude-haiku-4-5"},
 		"":                           {Agent: "command", Argv: []string{"true"}},
 	} {
-		p, problem := s.Judge(api.Request{Prompt: "p", Config: config}, policies)
+		p, problem := s.Judge(caller.Operator(), api.Request{Prompt: "p", Config: config}, policies)
 		if problem != nil || p.Request.Config.Model != name || p.Input.Config.Model != name {
 			t.Errorf("%+v: %+v, %v", config, p, problem)
 		}
@@ -175,7 +176,7 @@ func TestWorkspace(t *testing.T) {
 	} {
 		s := service(root)
 		s.Private = []string{state}
-		p, problem := s.Judge(request(func(c *api.Config) { c.CWD = tt.cwd }), policies)
+		p, problem := s.Judge(caller.Operator(), request(func(c *api.Config) { c.CWD = tt.cwd }), policies)
 		switch {
 		case tt.detail == "" && problem != nil:
 			t.Errorf("%s: %v", tt.name, problem)
@@ -190,7 +191,7 @@ func TestWorkspace(t *testing.T) {
 // TestOwner checks as whom a sandbox runs in a directory, and that one of root's
 // is refused with the way to mend it.
 func TestOwner(t *testing.T) {
-	_, problem := service("/usr").Judge(request(func(c *api.Config) { c.CWD = "/usr/lib" }), policies)
+	_, problem := service("/usr").Judge(caller.Operator(), request(func(c *api.Config) { c.CWD = "/usr/lib" }), policies)
 	if problem == nil || problem.Status != 422 || !strings.Contains(problem.Detail, "chown -R ") {
 		t.Errorf("a directory of root's: %v", problem)
 	}
@@ -222,7 +223,7 @@ func TestOwner(t *testing.T) {
 		if err := os.Chmod(dir, tt.mode); err != nil {
 			t.Fatal(err)
 		}
-		p, problem := service(root).Judge(request(func(c *api.Config) { c.CWD = dir }), policies)
+		p, problem := service(root).Judge(caller.Operator(), request(func(c *api.Config) { c.CWD = dir }), policies)
 		if tt.wantUID == 0 {
 			if problem == nil {
 				t.Errorf("%s: not refused", tt.name)
@@ -253,7 +254,7 @@ func TestSessionsDir(t *testing.T) {
 		{"", state, false},
 		{"", "/etc", false},
 	} {
-		p, problem := s.Judge(request(func(c *api.Config) { c.CWD, c.SessionsDir = tt.cwd, tt.dir }), policies)
+		p, problem := s.Judge(caller.Operator(), request(func(c *api.Config) { c.CWD, c.SessionsDir = tt.cwd, tt.dir }), policies)
 		if tt.ok != (problem == nil) || tt.ok && p.SessionsDir != tt.dir || !tt.ok && problem.Details["field"] != "config.sessionsDir" {
 			t.Errorf("cwd %q, sessionsDir %q: %+v, %v", tt.cwd, tt.dir, p, problem)
 		}
@@ -269,7 +270,7 @@ func TestContext(t *testing.T) {
 		}
 	}
 	judge := func() (*plan.Plan, *api.Problem) {
-		return service(root).Judge(request(func(c *api.Config) { c.AgentContextDir, c.AgentContext = dir, "tail" }), policies)
+		return service(root).Judge(caller.Operator(), request(func(c *api.Config) { c.AgentContextDir, c.AgentContext = dir, "tail" }), policies)
 	}
 	p, problem := judge()
 	if problem != nil || p.Input.Context != "aaaaaaaaaa\n\nbbbbbbbbbb\n\ntail\n" {
@@ -332,7 +333,7 @@ func TestContextRace(t *testing.T) {
 		})
 		read, refused := 0, 0
 		for range 2000 {
-			p, problem := s.Judge(request(func(c *api.Config) { c.AgentContextDir = dir }), policies)
+			p, problem := s.Judge(caller.Operator(), request(func(c *api.Config) { c.AgentContextDir = dir }), policies)
 			switch {
 			case problem != nil:
 				refused++
@@ -363,13 +364,13 @@ func TestExtraCA(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p, problem := s.Judge(request(nil), policies)
+		p, problem := s.Judge(caller.Operator(), request(nil), policies)
 		if ok != (problem == nil) || ok && string(p.Input.ExtraCA) != text || !ok && problem.Status != 500 {
 			t.Errorf("%q: %v", content, problem)
 		}
 	}
 	os.Remove(path)
-	if _, problem := s.Judge(request(nil), policies); problem == nil || problem.Code != api.CodeStartFailed {
+	if _, problem := s.Judge(caller.Operator(), request(nil), policies); problem == nil || problem.Code != api.CodeStartFailed {
 		t.Errorf("no file: %v", problem)
 	}
 }

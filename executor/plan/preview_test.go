@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sallyport/executor/api"
+	"sallyport/executor/caller"
 	"sallyport/executor/plan"
 )
 
@@ -31,7 +32,7 @@ func TestPreview(t *testing.T) {
 			s := gitHubService(allowKey)
 			req := request(nil)
 			change(&req)
-			full, want := s.Judge(req, policies)
+			full, want := s.Judge(caller.Operator(), req, policies)
 			short, got := plan.Preview(req, policies, s.GitHub)
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %v, but with an executor %v", name, got, want)

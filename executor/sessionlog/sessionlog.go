@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/internal/fileowner"
 )
 
 // A Log is one run's session log. It is used from one goroutine.
@@ -110,10 +111,11 @@ func (l *Log) create() error {
 		return fmt.Errorf("opening the sessions directory: %w", err)
 	}
 	defer root.Close()
-	owner, err := ownerOf(root)
+	info, err := root.Stat(".")
 	if err != nil {
 		return fmt.Errorf("looking at the sessions directory: %w", err)
 	}
+	owner := fileowner.Of(info)
 	folder := "projects/" + slug(l.cwd)
 	for _, dir := range []string{"projects", folder} {
 		if err := makeDir(root, dir, owner); err != nil {
@@ -133,7 +135,7 @@ func (l *Log) create() error {
 		if err != nil {
 			break
 		}
-		owner.give(l.file.Chown)
+		_ = owner.Give(l.file.Chown) // a process that may not keeps it, which harms nobody
 		l.session = name
 		return nil
 	}
@@ -158,10 +160,10 @@ func slug(cwd string) string {
 }
 
 // makeDir makes a directory unless it is there. What is there must be one, not a link to one.
-func makeDir(root *os.Root, dir string, o owner) error {
+func makeDir(root *os.Root, dir string, o fileowner.Owner) error {
 	err := root.Mkdir(dir, 0o750)
 	if err == nil {
-		o.give(func(uid, gid int) error { return root.Lchown(dir, uid, gid) })
+		_ = o.Give(func(uid, gid int) error { return root.Lchown(dir, uid, gid) }) // as with the file
 		return nil
 	}
 	if !errors.Is(err, fs.ErrExist) {
@@ -172,29 +174,6 @@ func makeDir(root *os.Root, dir string, o owner) error {
 		err = fmt.Errorf("%s is not a directory", dir)
 	}
 	return err
-}
-
-// An owner is whom the log belongs to.
-type owner struct{ uid, gid int }
-
-func ownerOf(root *os.Root) (owner, error) {
-	info, err := root.Stat(".")
-	if err != nil {
-		return owner{}, err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return owner{uid: os.Geteuid(), gid: os.Getegid()}, nil
-	}
-	return owner{int(st.Uid), int(st.Gid)}, nil
-}
-
-// give hands a new file over. A process that may not do that keeps it, which
-// harms nobody.
-func (o owner) give(chown func(uid, gid int) error) {
-	if o.uid != os.Geteuid() || o.gid != os.Getegid() {
-		_ = chown(o.uid, o.gid)
-	}
 }
 
 // stamp is an envelope's time.

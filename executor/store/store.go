@@ -44,6 +44,8 @@ const (
 type Meta struct {
 	ID       string    `json:"executionId"`
 	Accepted time.Time `json:"accepted"`
+	// Tenant is whose execution it is; the operator's has no name.
+	Tenant string `json:"tenant,omitempty"`
 	// TaskID and Model are the request's.
 	TaskID string `json:"taskId,omitempty"`
 	Model  string `json:"model,omitempty"`
