@@ -75,10 +75,6 @@ func awaitResult(w http.ResponseWriter, r *http.Request, entry *store.Entry) {
 	writeJSON(w, http.StatusOK, res)
 }
 
-func unreadable(entry *store.Entry) *api.Problem {
-	return api.NewProblem(http.StatusInternalServerError, api.CodeLost, "the record of execution "+entry.Meta.ID+" cannot be read")
-}
-
 // readBody reads the body, in bounded time and size.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *api.Problem) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != jsonType {
@@ -122,15 +118,6 @@ func prefersAsync(r *http.Request) bool {
 		}
 	}
 	return false
-}
-
-// entry finds the execution that the path names, or answers.
-func (e *Executor) entry(w http.ResponseWriter, r *http.Request, by caller.Caller) (*store.Entry, bool) {
-	entry, ok := e.Get(by, r.PathValue("id"))
-	if !ok {
-		writeProblem(w, notFound("there is no such execution"))
-	}
-	return entry, ok
 }
 
 func writeExecution(w http.ResponseWriter, status int, entry *store.Entry) {

@@ -5,16 +5,14 @@
 package executor
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
-	"time"
 
+	"sallyport/executor/api"
 	"sallyport/executor/caller"
 	"sallyport/executor/dispatch"
+	"sallyport/executor/store"
 )
 
 // Config is what an Executor is made of.
@@ -46,47 +44,15 @@ func New(cfg Config) (*Executor, error) {
 	return &Executor{Dispatcher: d, callers: callers}, nil
 }
 
-// The bounds in time of the server. There is none on a whole request: a caller
-// may wait for a run for hours.
-const (
-	headerTimeout   = 10 * time.Second
-	bodyTimeout     = 30 * time.Second
-	idleTimeout     = 2 * time.Minute
-	shutdownTimeout = 12 * time.Second
-	closeTimeout    = 3 * time.Second
-)
+// entry finds the execution that the path names, or answers.
+func (e *Executor) entry(w http.ResponseWriter, r *http.Request, by caller.Caller) (*store.Entry, bool) {
+	entry, ok := e.Get(by, r.PathValue("id"))
+	if !ok {
+		writeProblem(w, notFound("there is no such execution"))
+	}
+	return entry, ok
+}
 
-// Serve serves the API on ln until ctx ends, then ends the runs under way and
-// shuts the executor down.
-func (e *Executor) Serve(ctx context.Context, lns ...net.Listener) error {
-	srv := &http.Server{
-		Handler:           e.Handler(),
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    64 << 10,
-	}
-	served := make(chan error, len(lns))
-	for _, ln := range lns {
-		go func() { served <- srv.Serve(ln) }()
-	}
-	var err error
-	select {
-	case err = <-served:
-		err = fmt.Errorf("serve the API: %w", err)
-	case <-ctx.Done():
-	}
-	// Runs first: their callers get the results, which ends the streams. The record
-	// that they get them from is closed last.
-	sctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
-	defer cancel()
-	drained := e.Drain(sctx)
-	cctx, cancelClose := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancelClose()
-	if srv.Shutdown(cctx) != nil {
-		srv.Close() // callers that do not take their answer lose it
-	}
-	if drained != nil { // what still runs needs it
-		return errors.Join(err, drained)
-	}
-	return errors.Join(err, e.Close())
+func unreadable(entry *store.Entry) *api.Problem {
+	return api.NewProblem(http.StatusInternalServerError, api.CodeLost, "the record of execution "+entry.Meta.ID+" cannot be read")
 }

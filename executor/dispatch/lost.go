@@ -45,7 +45,7 @@ func (a *aftermath) lost(left store.Remains) api.Result {
 	res := task.Failed(m.ID, m.Accepted, a.isolation, unreached(), failure)
 	// The clock since then says nothing about the run.
 	res.DurationMS, res.Timings.Total = 0, -1
-	tell(&res, left)
+	addEvents(&res, left)
 	if final, ok := a.receipts[m.ID]; ok {
 		failure.Details["receipt"] = receiptOfGate
 		res.Receipt = final
@@ -55,16 +55,16 @@ func (a *aftermath) lost(left store.Remains) api.Result {
 	}
 	if left.Github != nil {
 		res.Github = left.Github
-		a.end(res.Github, m.ID)
+		a.addEndings(res.Github, m.ID)
 	}
 	return res
 }
 
-// tell puts into a result what the events tell.
-func tell(res *api.Result, left store.Remains) {
+// addEvents puts into a result what the events of its run tell.
+func addEvents(res *api.Result, left store.Remains) {
 	ledger, digest := account.NewLedger(left.Meta.Policy, ""), ""
 	var total api.Usage
-	var said words
+	var said outputText
 	for ev := range left.Events {
 		switch {
 		case ev.Type == api.EventSession:
@@ -89,36 +89,36 @@ func tell(res *api.Result, left store.Remains) {
 	res.Receipt.Digest = digest
 }
 
-// maxWords is the most of a run's output that a result has, in bytes.
-const maxWords = 1 << 20
+// maxOutputText is the most of a run's output that a result has, in bytes.
+const maxOutputText = 1 << 20
 
-// words are the output as events have it: all that a command printed, or an agent's
+// outputText is the output as events have it: all that a command printed, or an agent's
 // last message.
-type words struct {
+type outputText struct {
 	message string
 	text    strings.Builder
 	cut     bool
 }
 
-func (w *words) add(ev api.Event) {
-	if ev.MessageID != "" && ev.MessageID != w.message {
-		*w = words{message: ev.MessageID}
+func (o *outputText) add(ev api.Event) {
+	if ev.MessageID != "" && ev.MessageID != o.message {
+		*o = outputText{message: ev.MessageID}
 	}
-	if ev.Type != api.EventOutput && ev.Type != api.EventText || w.cut {
+	if ev.Type != api.EventOutput && ev.Type != api.EventText || o.cut {
 		return
 	}
 	text := ev.Text
-	if ev.Type == api.EventText && w.text.Len() > 0 {
+	if ev.Type == api.EventText && o.text.Len() > 0 {
 		text = "\n" + text
 	}
-	if left := maxWords - w.text.Len(); len(text) > left {
-		text, w.cut = strings.ToValidUTF8(text[:left], ""), true
+	if left := maxOutputText - o.text.Len(); len(text) > left {
+		text, o.cut = strings.ToValidUTF8(text[:left], ""), true
 	}
-	w.text.WriteString(text)
+	o.text.WriteString(text)
 }
 
-// end says in a receipt what became of the run's tokens.
-func (a *aftermath) end(r *api.GithubReceipt, run string) {
+// addEndings says in a receipt what became of the run's tokens.
+func (a *aftermath) addEndings(r *api.GithubReceipt, run string) {
 	r.Revoked, r.RevokeError = r.Downscoped, ""
 	if !r.Downscoped { // the operator's own, which no end of a run revokes
 		return

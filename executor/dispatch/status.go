@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"time"
 
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
 	"sallyport/executor/statedir"
+	"sallyport/gate/control"
 )
 
 // Health says that the dispatcher's process is alive.
@@ -137,4 +140,31 @@ func (d *Dispatcher) limits() api.ServiceLimits {
 		KeptExecutions:   d.cfg.Keep,
 		KeptForMS:        d.cfg.KeepFor.Milliseconds(),
 	}
+}
+
+// healthTimeout bounds the question whether the gate is there, or the engine.
+const healthTimeout = 5 * time.Second
+
+// gateHealth asks the gate how it is, now.
+func (d *Dispatcher) gateHealth() (control.Health, *api.Problem) {
+	h, err := d.health.get()
+	if err != nil {
+		return h, api.Unavailable(api.CodeGateUnavailable, fmt.Sprintf("the gate cannot be reached: %v", err))
+	}
+	return h, nil
+}
+
+// askHealth is one question to the gate.
+func (c *Config) askHealth() (control.Health, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
+	defer cancel()
+	return c.Gate.Health(ctx)
+}
+
+// denying says why a gate that lives would deny a run everything, or nil.
+func denying(h control.Health) error {
+	if h.Status != control.StatusDenying {
+		return nil
+	}
+	return errors.New("the gate denies everything: " + strings.Join(h.Warnings, "; "))
 }

@@ -1,13 +1,8 @@
 package dispatch
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -22,11 +17,7 @@ import (
 	"sallyport/executor/plan"
 	"sallyport/executor/queue"
 	"sallyport/executor/store"
-	"sallyport/gate/control"
 )
-
-// healthTimeout bounds the question whether the gate is there.
-const healthTimeout = 5 * time.Second
 
 // Submit judges a caller's request and, where it can be met, begins its execution. With a
 // key that the caller's tenant used before it returns the execution of that time,
@@ -75,80 +66,8 @@ func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*sto
 	return d.admit(p, meta, kept, timings)
 }
 
-// digest identifies what is asked, whatever the order of its fields.
-func digest(req api.Request) string {
-	data, err := json.Marshal(req)
-	if err != nil { // only a RawMessage that is no JSON, which Decode lets not through
-		return ""
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
-}
-
 func newID(t time.Time) string {
 	return strings.ToLower(ulid.MustNew(ulid.Timestamp(t), rand.Reader).String())
-}
-
-// withoutSecrets returns the request as it may be kept, as JSON. Its texts are redacted
-// one by one: JSON spells some characters otherwise. The prompt, which may be most of it,
-// is not taken through the decoder and back.
-func (d *Dispatcher) withoutSecrets(req api.Request) ([]byte, error) {
-	prompt := req.Prompt
-	req.Prompt = ""
-	var document map[string]any
-	data, err := json.Marshal(req)
-	if err == nil {
-		d := json.NewDecoder(bytes.NewReader(data))
-		d.UseNumber()
-		err = d.Decode(&document)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("take the secrets out of a request: %w", err)
-	}
-	redacted(document, d.runner.Redactor.String)
-	document["prompt"] = d.runner.Redactor.String(prompt)
-	return json.Marshal(document)
-}
-
-// redacted is a decoded JSON document with each of its texts redacted, in place.
-func redacted(v any, redact func(string) string) any {
-	switch v := v.(type) {
-	case string:
-		return redact(v)
-	case []any:
-		for i := range v {
-			v[i] = redacted(v[i], redact)
-		}
-	case map[string]any:
-		for name := range v {
-			v[name] = redacted(v[name], redact)
-		}
-	}
-	return v
-}
-
-// gateHealth asks the gate how it is, now.
-func (d *Dispatcher) gateHealth() (control.Health, *api.Problem) {
-	h, err := d.health.get()
-	if err != nil {
-		return h, api.Unavailable(api.CodeGateUnavailable, fmt.Sprintf("the gate cannot be reached: %v", err))
-	}
-	return h, nil
-}
-
-// askHealth is one question to the gate.
-func (c *Config) askHealth() (control.Health, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
-	defer cancel()
-	return c.Gate.Health(ctx)
-}
-
-// denying says why a gate that lives would deny a run everything, or nil.
-func denying(h control.Health) error {
-	if h.Status != control.StatusDenying {
-		return nil
-	}
-	return errors.New("the gate denies everything: " + strings.Join(h.Warnings, "; "))
 }
 
 // known returns the execution that the key stands for already, if any.
@@ -206,7 +125,7 @@ func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, timing
 	d.remember(meta)
 	d.tasks.Go(func() {
 		defer cancel(nil)
-		d.live(ctx, p, ticket, entry, timings)
+		d.execute(ctx, p, ticket, entry, timings)
 	})
 	return entry, nil
 }

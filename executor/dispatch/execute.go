@@ -17,8 +17,8 @@ func unreached() api.Timings {
 	return api.Timings{Queue: -1, Policy: -1, Token: -1, Cell: -1, Start: -1, Ready: -1, FirstOutput: -1, Total: -1}
 }
 
-// live takes an execution through the queue and its run to its end.
-func (d *Dispatcher) live(ctx context.Context, p *plan.Plan, ticket *queue.Ticket, entry *store.Entry, timings api.Timings) {
+// execute takes an execution through the queue and its run to its end.
+func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ticket, entry *store.Entry, timings api.Timings) {
 	id, accepted := entry.Meta.ID, entry.Meta.Accepted
 	log := d.cfg.Log.With("run", id)
 	note := func(ev api.Event) {
