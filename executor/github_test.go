@@ -12,6 +12,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/tokens"
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 // TestGitHubToken follows a token from its mint to its end, through a run that prints
@@ -101,7 +102,7 @@ func TestGitHubKey(t *testing.T) {
 	if !res.Success || !res.Github.AppKey || !strings.HasPrefix(res.Output, "400\n-----BEGIN") {
 		t.Errorf("with all three: %+v, %v", res, res.Error)
 	}
-	for i, line := range strings.Split(strings.TrimSpace(string(g.server.KeyPEM())), "\n") {
+	for i, line := range strings.Split(strings.TrimSpace(string(githubtest.KeyPEM())), "\n") {
 		if _, events := h.do(http.MethodGet, "/v1/executions/"+id+"/events", ""); !strings.HasPrefix(line, "-----") && strings.Contains(string(events)+h.log.String(), line) {
 			t.Fatalf("line %d of the key is on record", i)
 		}
@@ -171,7 +172,7 @@ func TestGitHubTokenFails(t *testing.T) {
 				t.Errorf("tokens %v, want %v", got, tt.states)
 			}
 			for place, text := range h.places(id) {
-				for _, secret := range []string{"ghs_", "eyJ", "PRIVATE KEY-----", strings.Split(string(g.server.KeyPEM()), "\n")[3]} {
+				for _, secret := range []string{"ghs_", "eyJ", "PRIVATE KEY-----", strings.Split(string(githubtest.KeyPEM()), "\n")[3]} {
 					if strings.Contains(text, secret) {
 						t.Errorf("%s holds %q", place, secret)
 					}

@@ -3,18 +3,11 @@ package executor_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,44 +16,80 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/compose/internet/github"
 	"sallyport/executor"
 	"sallyport/executor/api"
 	"sallyport/executor/dispatch"
 	"sallyport/executor/plan"
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
-// A testGitHub is the stack's GitHub with an App that knows it by its real names.
+// A testGitHub is a GitHub with an App that knows it by its real names.
 type testGitHub struct {
-	t       testing.TB
-	server  *github.Server
-	control *httptest.Server
-	addr    string // of TLS
-	roots   *x509.CertPool
-	key     string // path of the App's private key
+	t      testing.TB
+	server *githubtest.Server
+	addr   string // of TLS
+	key    string // path of the App's private key
 
-	mu    sync.Mutex // guards asked
-	asked []string   // the bodies of the requests for tokens
+	mu     sync.Mutex // guards what follows
+	asked  []string   // the bodies of the requests for tokens
+	broken brokenness
 }
 
+// startGitHub starts one where acme chose three repositories for the App, and other none.
 func startGitHub(t testing.TB) *testGitHub {
 	t.Helper()
-	server, err := github.New(t.Context(), github.Config{Dir: t.TempDir()})
+	server := githubtest.New(t)
+	server.Slug = "sallyport-demo"
+	server.Accounts = []*githubtest.Account{{ID: 51001, Login: "acme", Organization: true,
+		Permissions:  map[string]string{"contents": "write", "issues": "write", "metadata": "read", "pull_requests": "write", "workflows": "write"},
+		Repositories: []string{"app", "lib", "site"}}}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, roots := certificate(t, github.Hosts)
-	g := &testGitHub{t: t, server: server, control: httptest.NewServer(server.Control()), roots: roots, key: filepath.Join(t.TempDir(), "app.pem")}
-	front := httptest.NewUnstartedServer(g)
-	front.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
-	front.StartTLS()
-	g.addr = front.Listener.Addr().String()
-	t.Cleanup(func() { front.Close(); g.control.Close() })
-	if err := os.WriteFile(g.key, server.KeyPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	g := &testGitHub{t: t, server: server, addr: ln.Addr().String(), key: githubtest.KeyFile(t)}
+	githubtest.Serve(t, g, ln)
 	return g
+}
+
+// brokenness is what goes wrong at a testGitHub. The zero value: nothing.
+type brokenness struct {
+	// Only limits delay, status, body and truncate: "mint", "revoke", "app" (the App's own
+	// requests and the look-ups of installations) or, if empty, everything.
+	Only     string
+	Delay    string // before the answer
+	Status   int    // of the answer, in place of the right one
+	Body     string
+	Truncate bool // the answer ends in its middle
+	// Scope makes a token other than what was asked for.
+	Scope           string
+	Skew, TokenLife string // of the server's clock, of tokens
+}
+
+// hits says whether r is among the requests that go wrong.
+func (b brokenness) hits(r *http.Request) bool {
+	switch path := r.URL.Path; b.Only {
+	case "mint":
+		return strings.HasSuffix(path, "/access_tokens")
+	case "revoke":
+		return r.Method == http.MethodDelete && path == "/installation/token"
+	case "app":
+		return strings.HasPrefix(path, "/app") || strings.HasSuffix(path, "/installation")
+	}
+	return true
+}
+
+// change makes the answer to a mint what Scope says.
+func (b brokenness) change(a *githubtest.Given) {
+	switch b.Scope {
+	case "wider-permissions":
+		a.Permissions = map[string]string{"contents": "write", "issues": "write", "metadata": "read", "pull_requests": "write", "workflows": "write"}
+	case "wider-repositories":
+		a.Repositories = append(a.Repositories, map[string]any{"name": "lib", "full_name": "acme/lib"})
+	case "narrower-permissions":
+		a.Permissions = map[string]string{"metadata": "read"}
+	}
 }
 
 // ServeHTTP notes what tokens are asked for.
@@ -75,7 +104,41 @@ func (g *testGitHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.mu.Unlock()
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	g.server.ServeHTTP(w, r)
+	g.mu.Lock()
+	b := g.broken
+	g.mu.Unlock()
+	if !b.hits(r) {
+		b = brokenness{}
+	}
+	if delay, _ := time.ParseDuration(b.Delay); delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler) // no answer; net/http would make it a 200
+		}
+	}
+	switch {
+	case b.Truncate:
+		g.server.ServeHTTP(&truncated{w}, r)
+	case b.Status != 0:
+		w.WriteHeader(b.Status)
+		io.WriteString(w, b.Body)
+	default:
+		g.server.ServeHTTP(w, r)
+	}
+}
+
+// truncated promises more than it sends: the connection ends in mid-answer.
+type truncated struct{ http.ResponseWriter }
+
+func (t *truncated) WriteHeader(status int) {
+	t.Header().Set("Content-Length", "100000")
+	t.ResponseWriter.WriteHeader(status)
+}
+
+func (t *truncated) Write(p []byte) (int, error) {
+	n, err := t.ResponseWriter.Write(p[:len(p)/2])
+	return n + len(p) - len(p)/2, err
 }
 
 // wantAsked checks what tokens have been asked for, each as its body.
@@ -92,27 +155,6 @@ func (g *testGitHub) wantAsked(want ...string) {
 	}
 }
 
-// certificate makes one that vouches for itself.
-func certificate(t testing.TB, names []string) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: names, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
-}
-
 func (g *testGitHub) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, network, g.addr)
@@ -125,7 +167,7 @@ func (g *testGitHub) access(allowKey bool) func(*executor.Config) {
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		app, err := githubauth.NewApp(githubauth.Config{AppID: github.AppID, Signer: key, Roots: g.roots, Dial: g.dial, Log: c.Log})
+		app, err := githubauth.NewApp(githubauth.Config{AppID: githubtest.AppID, Signer: key, Roots: githubtest.Keys().Roots, Dial: g.dial, Log: c.Log})
 		if err != nil {
 			g.t.Fatal(err)
 		}
@@ -137,47 +179,29 @@ func (g *testGitHub) access(allowKey bool) func(*executor.Config) {
 	}
 }
 
-// fault makes something go wrong from now on; "" ends that.
+// fault makes something go wrong from now on, as a brokenness in JSON; "" ends that.
 func (g *testGitHub) fault(fault string) {
 	g.t.Helper()
-	method := http.MethodPut
-	if fault == "" {
-		method = http.MethodDelete
+	var b brokenness
+	if fault != "" {
+		d := json.NewDecoder(strings.NewReader(fault))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&b); err != nil {
+			g.t.Fatalf("fault %s: %v", fault, err)
+		}
 	}
-	req, err := http.NewRequest(method, g.control.URL+"/github/faults", strings.NewReader(fault))
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusNoContent {
-		g.t.Fatalf("fault %s: %s", fault, resp.Status)
-	}
+	skew, _ := time.ParseDuration(b.Skew)
+	life, _ := time.ParseDuration(b.TokenLife)
+	g.mu.Lock()
+	g.broken = b
+	g.mu.Unlock()
+	g.server.Lock()
+	defer g.server.Unlock()
+	g.server.Skew, g.server.Life, g.server.Change = skew, life, b.change
 }
 
 // states are those of all tokens, the oldest first.
-func (g *testGitHub) states() []string {
-	g.t.Helper()
-	resp, err := http.Get(g.control.URL + "/github/tokens")
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var list []struct {
-		State string `json:"state"`
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
-		g.t.Fatal(err)
-	}
-	var states []string
-	for _, t := range list {
-		states = append(states, t.State)
-	}
-	return states
-}
+func (g *testGitHub) states() []string { return g.server.States() }
 
 // with adds githubAccess to a request.
 func with(request, access string) string {
@@ -250,7 +274,7 @@ func (h *harness) wantNoKey(g *testGitHub) {
 			sent = append(sent, f.Content...)
 		}
 	}
-	body := strings.Split(string(g.server.KeyPEM()), "\n")[3]
+	body := strings.Split(string(githubtest.KeyPEM()), "\n")[3]
 	if text := string(sent) + h.log.String(); strings.Contains(text, body) || strings.Contains(text, "PRIVATE KEY-----") || strings.Contains(text, "eyJ") {
 		h.t.Error("the App's key, or a JSON web token, went into a sandbox or the log")
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 // TestClock: a clock that is off by what happens is put right, and no more.
@@ -44,11 +45,11 @@ func TestClock(t *testing.T) {
 			if token.Lifetime != time.Hour {
 				t.Errorf("%v: the token lives %v", test.skew, token.Lifetime)
 			}
-			before := b.github.requests(mintKey)
-			if _, err := b.app.Mint(t.Context(), g); err != nil || b.github.requests(mintKey) != before+1 {
-				t.Errorf("%v: the second mint: %v, after %d requests", test.skew, err, b.github.requests(mintKey)-before)
+			before := b.github.Requests(mintKey)
+			if _, err := b.app.Mint(t.Context(), g); err != nil || b.github.Requests(mintKey) != before+1 {
+				t.Errorf("%v: the second mint: %v, after %d requests", test.skew, err, b.github.Requests(mintKey)-before)
 			}
-		}, func(f *fakeGitHub, _ *githubauth.Config) { f.skew = test.skew })
+		}, func(f *githubtest.Server, _ *githubauth.Config) { f.Skew = test.skew })
 	}
 }
 
@@ -56,9 +57,9 @@ func TestClock(t *testing.T) {
 func TestClockThatIsSet(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		for _, skew := range []time.Duration{5 * time.Minute, 0, -5 * time.Minute, 5 * time.Minute} {
-			b.github.mu.Lock()
-			b.github.skew = skew
-			b.github.mu.Unlock()
+			b.github.Lock()
+			b.github.Skew = skew
+			b.github.Unlock()
 			if _, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop")); err != nil {
 				t.Errorf("%v: %v", skew, err)
 			}

@@ -16,13 +16,14 @@ import (
 	"github.com/golang-jwt/jwt/v4"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 // inBubble runs f in a synctest bubble, where time-outs and waits take no time,
 // against a GitHub on connections in memory.
-func inBubble(t *testing.T, f func(*testing.T, *bench), set ...func(*fakeGitHub, *githubauth.Config)) {
+func inBubble(t *testing.T, f func(*testing.T, *bench), set ...func(*githubtest.Server, *githubauth.Config)) {
 	t.Helper()
-	testKeys() // outside of the bubble
+	githubtest.Keys() // outside of the bubble
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
 		ln := newPipes()
@@ -35,10 +36,10 @@ const mintKey = "POST app/installations/11/access_tokens"
 
 // fault answers requests of one kind in its own way: the first ones, or all where
 // times is 0.
-func fault(key string, times int, answer func(http.ResponseWriter, *http.Request)) func(*fakeGitHub, *githubauth.Config) {
-	return func(f *fakeGitHub, _ *githubauth.Config) {
-		f.wrong = func(w http.ResponseWriter, r *http.Request, n int) bool {
-			if r.Method+" "+strings.TrimPrefix(r.URL.Path, f.base+"/") != key || times > 0 && n > times {
+func fault(key string, times int, answer func(http.ResponseWriter, *http.Request)) func(*githubtest.Server, *githubauth.Config) {
+	return func(f *githubtest.Server, _ *githubauth.Config) {
+		f.Wrong = func(w http.ResponseWriter, r *http.Request, n int) bool {
+			if r.Method+" "+strings.TrimPrefix(r.URL.Path, f.Base+"/") != key || times > 0 && n > times {
 				return false
 			}
 			answer(w, r)
@@ -73,7 +74,7 @@ func TestMintFaults(t *testing.T) {
 	const lookUp = "GET users/Acme/installation"
 	tests := []struct {
 		name      string
-		set       func(*fakeGitHub, *githubauth.Config)
+		set       func(*githubtest.Server, *githubauth.Config)
 		reason    githubauth.Reason // "" where the mint succeeds
 		status    int
 		retryable bool
@@ -95,7 +96,7 @@ func TestMintFaults(t *testing.T) {
 		{"a rate limit until far", fault(mintKey, 0, status(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", reset(time.Hour))), githubauth.ReasonRateLimited, 403, true, 1, time.Second},
 		{"404 at the mint", fault(mintKey, 0, status(404)), githubauth.ReasonNotPermitted, 404, false, 2, time.Second},
 		{"401", fault(mintKey, 0, status(401)), githubauth.ReasonUnauthorized, 401, false, 1, time.Second},
-		{"another App's key", func(f *fakeGitHub, _ *githubauth.Config) { f.key = &testKeys().other.PublicKey }, githubauth.ReasonUnauthorized, 401, false, 0, time.Second},
+		{"another App's key", func(f *githubtest.Server, _ *githubauth.Config) { f.Key = &githubtest.Keys().Other.PublicKey }, githubauth.ReasonUnauthorized, 401, false, 0, time.Second},
 		{"422", fault(mintKey, 0, status(422)), githubauth.ReasonNotPermitted, 422, false, 1, time.Second},
 		{"a redirect", fault(mintKey, 0, status(307, "Location", "https://evil.example/")), githubauth.ReasonMalformed, 307, false, 1, time.Second},
 		{"a teapot", fault(mintKey, 0, status(418)), githubauth.ReasonMalformed, 418, false, 1, time.Second},
@@ -105,7 +106,7 @@ func TestMintFaults(t *testing.T) {
 		{"a renamed owner", fault(lookUp, 0, func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, `{"id": 11, "account": {"login": "NewName"}}`)
 		}), githubauth.ReasonNotInstalled, 0, false, 0, time.Second},
-		{"nobody listens", func(_ *fakeGitHub, c *githubauth.Config) { c.Dial = refuse }, githubauth.ReasonUnreachable, 0, true, 0, 30 * time.Second},
+		{"nobody listens", func(_ *githubtest.Server, c *githubauth.Config) { c.Dial = refuse }, githubauth.ReasonUnreachable, 0, true, 0, 30 * time.Second},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -115,7 +116,7 @@ func TestMintFaults(t *testing.T) {
 				if took := time.Since(start); took > test.took {
 					t.Errorf("took %v", took)
 				}
-				if tries := b.github.requests(mintKey); test.tries != 0 && tries != test.tries {
+				if tries := b.github.Requests(mintKey); test.tries != 0 && tries != test.tries {
 					t.Errorf("%d requests for a token, want %d", tries, test.tries)
 				}
 				noSecrets(t, b, err)
@@ -129,8 +130,8 @@ func TestMintFaults(t *testing.T) {
 				if e.Status != test.status || e.Retryable != test.retryable {
 					t.Errorf("status %d, retryable %t: %v", e.Status, e.Retryable, e)
 				}
-				if token.Value() != "" || len(b.github.alive()) > 0 {
-					t.Errorf("got %q; alive are %q", token.Value(), b.github.alive())
+				if token.Value() != "" || len(b.github.Alive()) > 0 {
+					t.Errorf("got %q; alive are %q", token.Value(), b.github.Alive())
 				}
 				t.Log(err)
 			}, test.set)
@@ -144,9 +145,9 @@ func refuse(context.Context, string, string) (c net.Conn, err error) {
 
 // TestUntrusted: what a certificate is wrong about does not pass, and is said.
 func TestUntrusted(t *testing.T) {
-	for name, set := range map[string]func(*fakeGitHub, *githubauth.Config){
-		"an unknown CA":              func(_ *fakeGitHub, c *githubauth.Config) { c.Roots = nil },
-		"another host's certificate": func(_ *fakeGitHub, c *githubauth.Config) { c.APIBaseURL = "https://other.example/" },
+	for name, set := range map[string]func(*githubtest.Server, *githubauth.Config){
+		"an unknown CA":              func(_ *githubtest.Server, c *githubauth.Config) { c.Roots = nil },
+		"another host's certificate": func(_ *githubtest.Server, c *githubauth.Config) { c.APIBaseURL = "https://other.example/" },
 	} {
 		b := newBench(t, nil, set)
 		_, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
@@ -163,7 +164,7 @@ func TestUntrusted(t *testing.T) {
 type brokenSigner struct{}
 
 func (brokenSigner) Sign(jwt.Claims) (string, error) {
-	return "", errors.New("the key service said ghs_" + testMark + "0123456789 is not yours")
+	return "", errors.New("the key service said ghs_" + githubtest.Mark + "0123456789 is not yours")
 }
 
 // TestSigner: any Signer will do, and one that fails is an error like the others.
@@ -173,14 +174,14 @@ func TestSigner(t *testing.T) {
 		if e := failure(t, err, githubauth.ReasonUnreachable); !strings.Contains(e.Error(), "the key service said [redacted] is not yours") {
 			t.Error(e)
 		}
-		if n := b.github.requests("GET users/Acme/installation"); n != 0 {
+		if n := b.github.Requests("GET users/Acme/installation"); n != 0 {
 			t.Errorf("%d requests without a signature", n)
 		}
-	}, func(_ *fakeGitHub, c *githubauth.Config) { c.Signer = brokenSigner{} })
+	}, func(_ *githubtest.Server, c *githubauth.Config) { c.Signer = brokenSigner{} })
 }
 
 func TestRetryAfterIsToldOn(t *testing.T) {
-	for name, set := range map[string]func(*fakeGitHub, *githubauth.Config){
+	for name, set := range map[string]func(*githubtest.Server, *githubauth.Config){
 		"seconds": fault(mintKey, 0, status(403, "Retry-After", "3600")),
 		"a date":  fault(mintKey, 0, status(429, "Retry-After", "Sat, 01 Jan 2000 01:00:00 GMT")),
 		"a reset": fault(mintKey, 0, status(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", reset(time.Hour))),

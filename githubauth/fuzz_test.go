@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 // FuzzProfiles: whatever a file of profiles says and whatever GitHub answers, no
@@ -34,7 +35,7 @@ func FuzzProfiles(f *testing.F) {
 		f.Add(text, []byte(`{"contents": "write", "metadata": "read", "pages": "write"}`))
 	}
 	b := newBench(f, nil)
-	b.github.lax = true
+	b.github.Lax = true
 	f.Fuzz(func(t *testing.T, text, answer []byte) {
 		profiles, err := githubauth.Parse("fuzz.yaml", text)
 		if (err == nil) != (profiles != nil) {
@@ -65,22 +66,22 @@ func FuzzProfiles(f *testing.F) {
 func mintWithin(t *testing.T, b *bench, g githubauth.Grant, answer []byte, ceiling map[string]string) (minted bool) {
 	var gives map[string]string
 	odd := json.Unmarshal(answer, &gives) == nil
-	b.github.mu.Lock()
-	b.github.asked = nil
-	b.github.change = func(a *given) {
+	b.github.Forget()
+	b.github.Lock()
+	b.github.Change = func(a *githubtest.Given) {
 		if odd {
 			a.Permissions = gives
 		}
 	}
-	b.github.mu.Unlock()
+	b.github.Unlock()
 	token, err := b.app.Mint(t.Context(), g)
-	for _, a := range b.github.all() {
+	for _, a := range b.github.Asked() {
 		within(t, "a request", a.Permissions, ceiling)
 		if !slices.Equal(a.Repositories, []string{"shop"}) {
 			t.Errorf("a request for %v", a.Repositories)
 		}
 	}
-	if err != nil && (token.Value() != "" || len(b.github.alive()) > 0) {
+	if err != nil && (token.Value() != "" || len(b.github.Alive()) > 0) {
 		t.Errorf("%v, and yet a token", err)
 	}
 	if err == nil {
@@ -122,7 +123,7 @@ func within(t *testing.T, what string, permissions, ceiling map[string]string) {
 // profiles are within its ceiling.
 func TestNoProfileIsBeyondTheCeiling(t *testing.T) {
 	b := newBench(t, nil)
-	b.github.lax = true
+	b.github.Lax = true
 	random := rand.New(rand.NewPCG(4, 711))
 	names := []string{"contents", "issues", "pull_requests", "metadata", "pages", "organization_projects", "workflows"}
 	pick := func() map[string]string {

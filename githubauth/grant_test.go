@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 func TestNewGrant(t *testing.T) {
@@ -60,7 +61,7 @@ func TestNewGrant(t *testing.T) {
 // oracle: GitHub's list of requests, and the addresses that were dialed
 func TestForgedGrants(t *testing.T) {
 	b := newBench(t, nil)
-	static, _ := newStatic(t, b, testPAT)
+	static, _ := newStatic(t, b, githubtest.PAT)
 	good := func(change func(*githubauth.Grant)) githubauth.Grant {
 		g := grant(t, "read", "Acme", "shop")
 		change(&g)
@@ -85,8 +86,8 @@ func TestForgedGrants(t *testing.T) {
 			t.Errorf("%s: got a token", name)
 		}
 	}
-	if len(b.github.all()) != 0 || len(b.dialed.String()) != 0 {
-		t.Errorf("GitHub was asked: %v", b.github.all())
+	if len(b.github.Asked()) != 0 || len(b.dialed.String()) != 0 {
+		t.Errorf("GitHub was asked: %v", b.github.Asked())
 	}
 	if _, err := b.app.Mint(t.Context(), good(func(*githubauth.Grant) {})); err != nil {
 		t.Errorf("the one that is right: %v", err)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 func TestLoadKey(t *testing.T) {
@@ -25,7 +26,7 @@ func TestLoadKey(t *testing.T) {
 	encode := func(kind string, der []byte) string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
-	pkcs1 := x509.MarshalPKCS1PrivateKey(testKeys().app)
+	pkcs1 := x509.MarshalPKCS1PrivateKey(githubtest.Keys().App)
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +38,7 @@ func TestLoadKey(t *testing.T) {
 	good := encode("RSA PRIVATE KEY", pkcs1)
 	for _, test := range []struct{ name, text, wrong string }{
 		{"PKCS #1", good, ""},
-		{"PKCS #8", encode("PRIVATE KEY", der(x509.MarshalPKCS8PrivateKey(testKeys().app))), ""},
+		{"PKCS #8", encode("PRIVATE KEY", der(x509.MarshalPKCS8PrivateKey(githubtest.Keys().App))), ""},
 		{"text around it", "my key\n" + good + "\n\n", ""},
 		{"Windows line ends", strings.ReplaceAll(good, "\n", "\r\n"), ""},
 		{"empty", "", "no PEM"},
@@ -47,7 +48,7 @@ func TestLoadKey(t *testing.T) {
 		{"two", good + good, "more than one"},
 		{"1024 bits", encode("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(weak)), "1024 bits"},
 		{"an elliptic curve", encode("PRIVATE KEY", der(x509.MarshalPKCS8PrivateKey(curve))), "not an RSA key"},
-		{"the public half", encode("PUBLIC KEY", der(x509.MarshalPKIXPublicKey(&testKeys().app.PublicKey))), "PUBLIC KEY"},
+		{"the public half", encode("PUBLIC KEY", der(x509.MarshalPKIXPublicKey(&githubtest.Keys().App.PublicKey))), "PUBLIC KEY"},
 		{"with a passphrase", encode("ENCRYPTED PRIVATE KEY", pkcs1), "passphrase"},
 		{"too long", good + strings.Repeat("\n", 70<<10), "longer than"},
 	} {
@@ -72,7 +73,7 @@ func TestLoadKey(t *testing.T) {
 }
 
 func TestKeyFile(t *testing.T) {
-	path := keyFile(t, testKeys().app)
+	path := githubtest.KeyFile(t)
 	for mode, warns := range map[os.FileMode]bool{0o400: false, 0o600: false, 0o440: true, 0o644: true, 0o604: true} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 // A leakingHub gives away in its answers what it should not: token, the credential
 // that came and the App's key. It revokes nothing.
 type leakingHub struct {
-	*fakeGitHub
+	*githubtest.Server
 	token string
 }
 
@@ -22,15 +23,13 @@ type leakingHub struct {
 func (h leakingHub) parrot(w http.ResponseWriter, r *http.Request, code int) {
 	_, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	w.Header().Set("X-Token", h.token)
-	h.json(w, code, map[string]any{"message": h.token + " " + credential + " " + credential[5:] + " -----BEGIN RSA PRIVATE KEY----- " + keyForms()[1],
+	h.JSON(w, code, map[string]any{"message": h.token + " " + credential + " " + credential[5:] + " -----BEGIN RSA PRIVATE KEY----- " + keyForms()[1],
 		"errors": []any{map[string]any{"message": h.token, "field": credential}}, "documentation_url": "https://docs.github.com/" + h.token})
 }
 
 // begin writes an answer's beginning, with the token.
 func (h leakingHub) begin(w http.ResponseWriter) {
-	h.mu.Lock()
-	h.tokens[h.token] = true
-	h.mu.Unlock()
+	h.Add(h.token)
 	fmt.Fprintf(w, `{"token": %q, "note": %q, `, h.token, keyForms()[1])
 }
 
@@ -41,15 +40,13 @@ func (h leakingHub) begin(w http.ResponseWriter) {
 // oracle: a search of errors and log for 31 bytes in a row of any token, JWT or key that was in an
 // answer or a request, plain, in hexadecimal and in base64
 func TestFaultsLeakNothing(t *testing.T) {
-	scope := func(h leakingHub, w http.ResponseWriter, change func(*given)) {
-		h.mu.Lock()
-		h.tokens[h.token] = true
-		h.mu.Unlock()
-		answer := given{Token: h.token, ExpiresAt: h.now().Add(time.Hour), Selection: "selected",
+	scope := func(h leakingHub, w http.ResponseWriter, change func(*githubtest.Given)) {
+		h.Add(h.token)
+		answer := githubtest.Given{Token: h.token, ExpiresAt: h.Now().Add(time.Hour), Selection: "selected",
 			Permissions:  map[string]string{"contents": "read", "issues": "read", "pull_requests": "read", "metadata": "read"},
 			Repositories: []map[string]any{{"full_name": "Acme/shop"}}}
 		change(&answer)
-		h.json(w, 201, answer)
+		h.JSON(w, 201, answer)
 	}
 	for _, test := range []struct {
 		name   string
@@ -89,24 +86,24 @@ func TestFaultsLeakNothing(t *testing.T) {
 		{"cut, but whole", githubauth.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) { h.begin(w) }},
 		{"no JSON", githubauth.ReasonMalformed, false, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) { io.WriteString(w, h.token) }},
 		{"wider permissions", githubauth.ReasonWiderScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
-			scope(h, w, func(a *given) { a.Permissions[h.token] = h.token })
+			scope(h, w, func(a *githubtest.Given) { a.Permissions[h.token] = h.token })
 		}},
 		{"wider repositories", githubauth.ReasonWiderScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
-			scope(h, w, func(a *given) { a.Repositories[0]["full_name"] = "Acme/" + h.token })
+			scope(h, w, func(a *githubtest.Given) { a.Repositories[0]["full_name"] = "Acme/" + h.token })
 		}},
 		{"narrower", githubauth.ReasonNarrowerScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
-			scope(h, w, func(a *given) { delete(a.Permissions, "issues") })
+			scope(h, w, func(a *githubtest.Given) { delete(a.Permissions, "issues") })
 		}},
 		{"a time that is none", githubauth.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
-			scope(h, w, func(a *given) { a.ExpiresAt = h.token })
+			scope(h, w, func(a *githubtest.Given) { a.ExpiresAt = h.token })
 		}},
 		{"a clock that is far off", githubauth.ReasonClock, false, 26 * time.Hour, nil},
 		{"a clock that is off, and 403", githubauth.ReasonNotPermitted, false, 5 * time.Minute, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 403) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
-				h := leakingHub{b.github, "ghs_" + testMark + "leaks0123456789012345678901234567"}
-				b.github.skew, b.github.wrong = test.skew, h.wrong(test.mint)
+				h := leakingHub{b.github, "ghs_" + githubtest.Mark + "leaks0123456789012345678901234567"}
+				b.github.Skew, b.github.Wrong = test.skew, h.wrong(test.mint)
 				_, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
 				failure(t, err, test.reason)
 				if said := strings.Contains(b.logs.String(), "could not be revoked"); said != test.left {
@@ -130,7 +127,7 @@ func (h leakingHub) wrong(mint func(leakingHub, http.ResponseWriter, *http.Reque
 			h.parrot(w, r, 403)
 		case key == mintKey && mint != nil:
 			mint(h, w, r)
-		case key == "GET users/Acme/installation" && h.skew != 0 && n == 1:
+		case key == "GET users/Acme/installation" && h.Skew != 0 && n == 1:
 			h.parrot(w, r, 401)
 		default:
 			return false

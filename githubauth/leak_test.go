@@ -13,24 +13,20 @@ import (
 	"testing"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 // noSecrets wants that nothing of tokens, JWTs and keys is in err or in the logs,
 // however they are printed.
 func noSecrets(t testing.TB, b *bench, err error, more ...string) {
 	t.Helper()
-	b.github.mu.Lock()
-	secrets := slices.Concat([]string{testMark, testPAT}, keyForms(), b.github.sent, more)
-	for token := range b.github.tokens {
-		secrets = append(secrets, token)
-	}
-	b.github.mu.Unlock()
+	secrets := slices.Concat([]string{githubtest.Mark, githubtest.PAT}, keyForms(), b.github.Sent(), b.github.Tokens(), more)
 	searchFor(t, secrets, printed(t, err, b.app)+b.logs.String())
 }
 
 // keyForms is the App's key, as far as it is secret, in the forms that it has.
 func keyForms() []string {
-	key := testKeys().app
+	key := githubtest.Keys().App
 	der := x509.MarshalPKCS1PrivateKey(key)
 	half := der[len(der)/2:] // behind what is public
 	return []string{string(half), base64.StdEncoding.EncodeToString(half), key.D.String(), key.D.Text(16), key.Primes[0].String()}
@@ -95,7 +91,7 @@ func searchFor(t testing.TB, secrets []string, text string) {
 // hexadecimal and in base64
 func TestNothingLeaks(t *testing.T) {
 	b := newBench(t, nil)
-	path := keyFile(t, testKeys().app)
+	path := githubtest.KeyFile(t)
 	key, err := githubauth.LoadKey(path)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +106,7 @@ func TestNothingLeaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	static, patFile := newStatic(t, b, testPAT+"\n")
+	static, patFile := newStatic(t, b, githubtest.PAT+"\n")
 	pat, err := static.Mint(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
@@ -124,9 +120,7 @@ func TestNothingLeaks(t *testing.T) {
 	all := run{token, pat, key, key}
 	out := printed(t, token, &token, pat, key, *key, all, &all, b.app, static, g, githubauth.DefaultProfiles(),
 		githubauth.Config{Signer: key}, githubauth.StaticConfig{TokenFile: patFile}, b.app.Revoke(t.Context(), token.Value()))
-	b.github.mu.Lock()
-	secrets := slices.Concat([]string{token.Value(), testPAT, testMark, string(block.Bytes), string(text[:200])}, keyForms(), b.github.sent)
-	b.github.mu.Unlock()
+	secrets := slices.Concat([]string{token.Value(), githubtest.PAT, githubtest.Mark, string(block.Bytes), string(text[:200])}, keyForms(), b.github.Sent())
 	searchFor(t, secrets, out+b.logs.String())
 
 	// The search finds what is there.
@@ -165,7 +159,7 @@ func newStatic(t *testing.T, b *bench, text string) (*githubauth.Static, string)
 	if err := os.WriteFile(path, []byte(text), 0o400); err != nil {
 		t.Fatal(err)
 	}
-	c := githubauth.StaticConfig{TokenFile: path, Roots: testKeys().roots, Dial: b.dial}
+	c := githubauth.StaticConfig{TokenFile: path, Roots: githubtest.Keys().Roots, Dial: b.dial}
 	s, err := githubauth.NewStatic(c)
 	if err != nil {
 		t.Fatal(err)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 // TestCutAnswer: a token whose answer was cut behind it is revoked.
@@ -22,17 +24,15 @@ func TestCutAnswer(t *testing.T) {
 		"well-framed, but half": func(w http.ResponseWriter, body []byte) { w.Write(body[:len(body)/2]) },
 	} {
 		inBubble(t, func(t *testing.T, b *bench) {
-			const value = "ghs_" + testMark + "cut0123456789012345678901234567"
+			const value = "ghs_" + githubtest.Mark + "cut0123456789012345678901234567"
 			fault(mintKey, 0, func(w http.ResponseWriter, _ *http.Request) {
-				b.github.mu.Lock()
-				b.github.tokens[value] = true
-				b.github.mu.Unlock()
+				b.github.Add(value)
 				cut(w, []byte(`{"token": "`+value+`", "expires_at": "2000-01-01T01:00:00Z", "permissions": {"contents": "read", "metadata": "read"}, "repository_selection": "selected"}`))
 			})(b.github, nil)
 			token, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
 			failure(t, err, githubauth.ReasonMalformed)
-			if token.Value() != "" || len(b.github.alive()) > 0 {
-				t.Errorf("%s: got %q; alive are %q", name, token.Value(), b.github.alive())
+			if token.Value() != "" || len(b.github.Alive()) > 0 {
+				t.Errorf("%s: got %q; alive are %q", name, token.Value(), b.github.Alive())
 			}
 			noSecrets(t, b, err)
 		})
@@ -42,13 +42,11 @@ func TestCutAnswer(t *testing.T) {
 // TestGoneInTheMiddle: a token whose caller went while it came is revoked.
 func TestGoneInTheMiddle(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		const value = "ghs_" + testMark + "gone012345678901234567890123456"
+		const value = "ghs_" + githubtest.Mark + "gone012345678901234567890123456"
 		ctx, cancel := context.WithCancel(t.Context())
 		fault(mintKey, 0, func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
-			b.github.mu.Lock()
-			b.github.tokens[value] = true
-			b.github.mu.Unlock()
+			b.github.Add(value)
 			io.WriteString(w, `{"token": "`+value+`", `)
 			w.(http.Flusher).Flush()
 			time.AfterFunc(time.Second, cancel)
@@ -57,7 +55,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 		})(b.github, nil)
 		_, err := b.app.Mint(ctx, grant(t, "read", "Acme", "shop"))
 		failure(t, err, githubauth.ReasonCancelled)
-		if alive := b.github.alive(); len(alive) > 0 {
+		if alive := b.github.Alive(); len(alive) > 0 {
 			t.Errorf("alive are %q", alive)
 		}
 		noSecrets(t, b, err)
@@ -68,20 +66,17 @@ func TestGoneInTheMiddle(t *testing.T) {
 // is another one, and only the other one is left.
 func TestStalledAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		const value = "ghs_" + testMark + "stalled0123456789012345678901234"
+		const value = "ghs_" + githubtest.Mark + "stalled0123456789012345678901234"
 		goodAtTheNext := false
-		b.github.wrong = func(w http.ResponseWriter, r *http.Request, n int) bool {
+		b.github.Wrong = func(w http.ResponseWriter, r *http.Request, n int) bool {
 			if key := r.Method + " " + r.URL.Path[1:]; key != mintKey {
 				return false
 			}
-			b.github.mu.Lock()
 			if n > 1 {
-				goodAtTheNext = b.github.tokens[value]
-				b.github.mu.Unlock()
+				goodAtTheNext = slices.Contains(b.github.Alive(), value)
 				return false
 			}
-			b.github.tokens[value] = true
-			b.github.mu.Unlock()
+			b.github.Add(value)
 			io.WriteString(w, `{"token": "`+value+`", `)
 			w.(http.Flusher).Flush()
 			hang(w, r)
@@ -91,7 +86,7 @@ func TestStalledAnswer(t *testing.T) {
 		if err != nil || token.Value() == "" || token.Value() == value {
 			t.Fatalf("%v, %v", token, err)
 		}
-		if alive := b.github.alive(); len(alive) != 1 || alive[0] != token.Value() || goodAtTheNext {
+		if alive := b.github.Alive(); len(alive) != 1 || alive[0] != token.Value() || goodAtTheNext {
 			t.Errorf("alive are %q, the lost one when the next was asked for: %t", alive, goodAtTheNext)
 		}
 		noSecrets(t, b, err)
@@ -102,10 +97,8 @@ func TestStalledAnswer(t *testing.T) {
 func TestStalledAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		fault(mintKey, 0, func(w http.ResponseWriter, r *http.Request) {
-			b.github.mu.Lock()
-			value := "ghs_" + testMark + strings.Repeat("0", 30) + strconv.Itoa(len(b.github.tokens))
-			b.github.tokens[value] = true
-			b.github.mu.Unlock()
+			value := "ghs_" + githubtest.Mark + strings.Repeat("0", 30) + strconv.Itoa(len(b.github.Tokens()))
+			b.github.Add(value)
 			io.WriteString(w, `{"token": "`+value+`", `)
 			w.(http.Flusher).Flush()
 			hang(w, r)
@@ -117,10 +110,8 @@ func TestStalledAnswers(t *testing.T) {
 		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("took %v", took)
 		}
-		b.github.mu.Lock()
-		minted := len(b.github.tokens)
-		b.github.mu.Unlock()
-		if alive := b.github.alive(); len(alive) > 0 || minted < 2 {
+		minted := len(b.github.Tokens())
+		if alive := b.github.Alive(); len(alive) > 0 || minted < 2 {
 			t.Errorf("of %d tokens, alive are %q", minted, alive)
 		}
 		noSecrets(t, b, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 // grant judges a request with the built-in profiles.
@@ -41,8 +42,8 @@ func TestMint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := asked{Repositories: []string{"site", "shop"}, Permissions: profile.Permissions}
-			if got := b.github.all(); len(got) != 1 || !reflect.DeepEqual(got[0], want) {
+			want := githubtest.Asked{Repositories: []string{"site", "shop"}, Permissions: profile.Permissions}
+			if got := b.github.Asked(); len(got) != 1 || !reflect.DeepEqual(got[0], want) {
 				t.Errorf("asked for %+v, want %+v", got, want)
 			}
 			if !maps.Equal(token.Permissions, profile.Permissions) || token.Owner != "Acme" || !slices.Equal(token.Repositories, []string{"shop", "site"}) || !token.Downscoped {
@@ -51,11 +52,11 @@ func TestMint(t *testing.T) {
 			if left := time.Until(token.Expires); left < 30*time.Minute || left > time.Hour || token.Lifetime < 30*time.Minute || token.Lifetime > time.Hour {
 				t.Errorf("the token lives %v (%v), want an hour", left, token.Lifetime)
 			}
-			if !slices.Equal(b.github.alive(), []string{token.Value()}) {
-				t.Errorf("GitHub's tokens are %q, got %q", b.github.alive(), token.Value())
+			if !slices.Equal(b.github.Alive(), []string{token.Value()}) {
+				t.Errorf("GitHub's tokens are %q, got %q", b.github.Alive(), token.Value())
 			}
-			if err := b.app.Revoke(t.Context(), token.Value()); err != nil || len(b.github.alive()) != 0 {
-				t.Errorf("revoked with %v; alive are %q", err, b.github.alive())
+			if err := b.app.Revoke(t.Context(), token.Value()); err != nil || len(b.github.Alive()) != 0 {
+				t.Errorf("revoked with %v; alive are %q", err, b.github.Alive())
 			}
 			if err := b.app.Revoke(t.Context(), token.Value()); err != nil {
 				t.Errorf("revoked again: %v", err)
@@ -87,7 +88,7 @@ func TestInstallations(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]int{"GET users/Acme/installation": 1, "GET orgs/Acme/installation": 1, "GET users/acme/installation": 0, "GET users/octocat/installation": 1} {
-		if got := b.github.requests(key); got != want {
+		if got := b.github.Requests(key); got != want {
 			t.Errorf("%d times %s, want %d", got, key, want)
 		}
 	}
@@ -100,35 +101,35 @@ func TestInstallationComesAndGoes(t *testing.T) {
 	g := grant(t, "read", "late", "app")
 	_, err := b.app.Mint(t.Context(), g)
 	failure(t, err, githubauth.ReasonNotInstalled)
-	late := &account{id: 21, login: "late", permissions: b.github.accounts[0].permissions, repositories: []string{"app"}}
-	b.github.mu.Lock()
-	b.github.accounts = append(b.github.accounts, late)
-	b.github.mu.Unlock()
+	late := &githubtest.Account{ID: 21, Login: "late", Permissions: b.github.Accounts[0].Permissions, Repositories: []string{"app"}}
+	b.github.Lock()
+	b.github.Accounts = append(b.github.Accounts, late)
+	b.github.Unlock()
 	for _, id := range []int64{21, 22} {
-		b.github.mu.Lock()
-		late.id = id
-		b.github.mu.Unlock()
+		b.github.Lock()
+		late.ID = id
+		b.github.Unlock()
 		if _, err := b.app.Mint(t.Context(), g); err != nil {
 			t.Errorf("installation %d: %v", id, err)
 		}
 	}
-	b.github.mu.Lock()
-	late.suspended = true
-	b.github.mu.Unlock()
+	b.github.Lock()
+	late.Suspended = true
+	b.github.Unlock()
 	_, err = b.app.Mint(t.Context(), g)
 	if e := failure(t, err, githubauth.ReasonNotPermitted); !strings.Contains(e.Error(), "suspended") {
 		t.Error(e)
 	}
-	b.github.mu.Lock()
-	late.suspended, b.github.accounts = false, b.github.accounts[:2]
-	b.github.mu.Unlock()
+	b.github.Lock()
+	late.Suspended, b.github.Accounts = false, b.github.Accounts[:2]
+	b.github.Unlock()
 	_, err = b.app.Mint(t.Context(), g)
 	failure(t, err, githubauth.ReasonNotInstalled)
 }
 
 func TestEnterpriseServer(t *testing.T) {
 	for _, base := range []string{"https://github.example.com", "https://GitHub.example.com/api/v3", "https://github.example.com:443/api/v3/"} {
-		b := newBench(t, nil, func(f *fakeGitHub, c *githubauth.Config) { f.base, c.APIBaseURL = "/api/v3", base })
+		b := newBench(t, nil, func(f *githubtest.Server, c *githubauth.Config) { f.Base, c.APIBaseURL = "/api/v3", base })
 		token, err := b.app.Mint(t.Context(), grant(t, "repo-write", "Acme", "shop"))
 		if err != nil {
 			t.Fatalf("%s: %v", base, err)
@@ -138,8 +139,8 @@ func TestEnterpriseServer(t *testing.T) {
 		if err != nil || who != want {
 			t.Errorf("%s: the identity is %+v, %v", base, who, err)
 		}
-		if err := b.app.Revoke(t.Context(), token.Value()); err != nil || len(b.github.alive()) != 0 {
-			t.Errorf("%s: revoked with %v; alive are %q", base, err, b.github.alive())
+		if err := b.app.Revoke(t.Context(), token.Value()); err != nil || len(b.github.Alive()) != 0 {
+			t.Errorf("%s: revoked with %v; alive are %q", base, err, b.github.Alive())
 		}
 		if got := strings.Fields(b.dialed.String()); len(got) == 0 || slices.ContainsFunc(got, func(addr string) bool { return addr != "github.example.com:443" }) {
 			t.Errorf("%s: dialed %q", base, got)
@@ -176,7 +177,7 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("the identity is %+v, %v", who, err)
 		}
 	}
-	if n := b.github.requests("GET app"); n != 1 {
+	if n := b.github.Requests("GET app"); n != 1 {
 		t.Errorf("asked %d times", n)
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 func TestRevokeFaults(t *testing.T) {
-	const key, value = "DELETE installation/token", "ghs_" + testMark + "00000000000000000000000000000000"
+	const key, value = "DELETE installation/token", "ghs_" + githubtest.Mark + "00000000000000000000000000000000"
 	for _, test := range []struct {
 		name   string
 		answer func(http.ResponseWriter, *http.Request)
@@ -29,7 +30,7 @@ func TestRevokeFaults(t *testing.T) {
 		{"403", status(403), 0, githubauth.ReasonNotPermitted, time.Second},
 	} {
 		inBubble(t, func(t *testing.T, b *bench) {
-			b.github.tokens[value] = true
+			b.github.Add(value)
 			start := time.Now()
 			err := b.app.Revoke(t.Context(), value)
 			if took := time.Since(start); took > test.took {
@@ -49,7 +50,7 @@ func TestRevokeFaults(t *testing.T) {
 		for _, bad := range []string{"", "a b", "x\r\nEvil: 1", strings.Repeat("x", 5000)} {
 			failure(t, b.app.Revoke(t.Context(), bad), githubauth.ReasonInvalidGrant)
 		}
-		if n := b.github.requests(key); n != 0 {
+		if n := b.github.Requests(key); n != 0 {
 			t.Errorf("%d requests", n)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 // TestScope: a token that is not what was asked for is revoked and not handed out.
@@ -16,42 +17,44 @@ func TestScope(t *testing.T) {
 	repository := func(full string) map[string]any { return map[string]any{"name": "x", "full_name": full} }
 	for _, test := range []struct {
 		name   string
-		change func(*given)
+		change func(*githubtest.Given)
 		reason githubauth.Reason // "" where it is taken
 		says   string
 	}{
-		{"as it is", func(*given) {}, "", ""},
-		{"in other letters", func(a *given) { a.Repositories = []map[string]any{repository("ACME/SHOP"), repository("acme/Site")} }, "", ""},
-		{"no selection, as of old servers", func(a *given) { a.Selection = "" }, "", ""},
-		{"a higher level", func(a *given) { a.Permissions["contents"] = "write" }, githubauth.ReasonWiderScope, "contents: write"},
-		{"an admin", func(a *given) { a.Permissions["issues"] = "admin" }, githubauth.ReasonWiderScope, "issues: admin"},
-		{"a level of which nothing is known", func(a *given) { a.Permissions["issues"] = "READ" }, githubauth.ReasonWiderScope, "issues: READ"},
-		{"one more permission", func(a *given) { a.Permissions["workflows"] = "write" }, githubauth.ReasonWiderScope, "workflows: write"},
-		{"one more, of which nothing is known", func(a *given) { a.Permissions["teleport"] = "read" }, githubauth.ReasonWiderScope, "teleport: read"},
-		{"all repositories", func(a *given) { a.Selection = "all" }, githubauth.ReasonWiderScope, "all repositories"},
-		{"all repositories, none named", func(a *given) { a.Selection, a.Repositories = "all", nil }, githubauth.ReasonWiderScope, "all repositories"},
-		{"no repositories named", func(a *given) { a.Repositories = nil }, githubauth.ReasonWiderScope, "names no repositories"},
-		{"one more repository", func(a *given) { a.Repositories = append(a.Repositories, repository("Acme/Docs")) }, githubauth.ReasonWiderScope, "Acme/Docs"},
-		{"the repository of another owner", func(a *given) { a.Repositories[0] = repository("evil/shop") }, githubauth.ReasonWiderScope, "evil/shop"},
-		{"a repository without owner", func(a *given) { a.Repositories[0] = repository("shop") }, githubauth.ReasonWiderScope, "repository shop"},
-		{"a repository that is called as a token is", func(a *given) { a.Repositories[0] = repository("ghp_" + testMark + "0123456789") }, githubauth.ReasonWiderScope, "[redacted]"},
-		{"a level that looks like a JWT", func(a *given) { a.Permissions["issues"] = "eyJ" + testMark + "0123456789.x" }, githubauth.ReasonWiderScope, "[redacted]"},
-		{"a lower level", func(a *given) { delete(a.Permissions, "issues") }, githubauth.ReasonNarrowerScope, "issues: read"},
-		{"no permissions", func(a *given) { a.Permissions = nil }, githubauth.ReasonNarrowerScope, "contents: read"},
-		{"a repository less", func(a *given) { a.Repositories = a.Repositories[:1] }, githubauth.ReasonNarrowerScope, "Acme/site"},
-		{"no end", func(a *given) { a.ExpiresAt = nil }, githubauth.ReasonMalformed, "no time"},
-		{"an end that is past", func(a *given) { a.ExpiresAt = "2001-01-01T00:00:00Z" }, githubauth.ReasonMalformed, "no time"},
-		{"an end that is no time", func(a *given) { a.ExpiresAt = "soon" }, githubauth.ReasonMalformed, "JSON"},
-		{"a short life", func(a *given) { a.ExpiresAt = time.Now().Add(time.Minute) }, "", ""},
-		{"a line break in the token", func(a *given) { a.Token += "\nx: y" }, githubauth.ReasonMalformed, "no token"},
+		{"as it is", func(*githubtest.Given) {}, "", ""},
+		{"in other letters", func(a *githubtest.Given) {
+			a.Repositories = []map[string]any{repository("ACME/SHOP"), repository("acme/Site")}
+		}, "", ""},
+		{"no selection, as of old servers", func(a *githubtest.Given) { a.Selection = "" }, "", ""},
+		{"a higher level", func(a *githubtest.Given) { a.Permissions["contents"] = "write" }, githubauth.ReasonWiderScope, "contents: write"},
+		{"an admin", func(a *githubtest.Given) { a.Permissions["issues"] = "admin" }, githubauth.ReasonWiderScope, "issues: admin"},
+		{"a level of which nothing is known", func(a *githubtest.Given) { a.Permissions["issues"] = "READ" }, githubauth.ReasonWiderScope, "issues: READ"},
+		{"one more permission", func(a *githubtest.Given) { a.Permissions["workflows"] = "write" }, githubauth.ReasonWiderScope, "workflows: write"},
+		{"one more, of which nothing is known", func(a *githubtest.Given) { a.Permissions["teleport"] = "read" }, githubauth.ReasonWiderScope, "teleport: read"},
+		{"all repositories", func(a *githubtest.Given) { a.Selection = "all" }, githubauth.ReasonWiderScope, "all repositories"},
+		{"all repositories, none named", func(a *githubtest.Given) { a.Selection, a.Repositories = "all", nil }, githubauth.ReasonWiderScope, "all repositories"},
+		{"no repositories named", func(a *githubtest.Given) { a.Repositories = nil }, githubauth.ReasonWiderScope, "names no repositories"},
+		{"one more repository", func(a *githubtest.Given) { a.Repositories = append(a.Repositories, repository("Acme/Docs")) }, githubauth.ReasonWiderScope, "Acme/Docs"},
+		{"the repository of another owner", func(a *githubtest.Given) { a.Repositories[0] = repository("evil/shop") }, githubauth.ReasonWiderScope, "evil/shop"},
+		{"a repository without owner", func(a *githubtest.Given) { a.Repositories[0] = repository("shop") }, githubauth.ReasonWiderScope, "repository shop"},
+		{"a repository that is called as a token is", func(a *githubtest.Given) { a.Repositories[0] = repository("ghp_" + githubtest.Mark + "0123456789") }, githubauth.ReasonWiderScope, "[redacted]"},
+		{"a level that looks like a JWT", func(a *githubtest.Given) { a.Permissions["issues"] = "eyJ" + githubtest.Mark + "0123456789.x" }, githubauth.ReasonWiderScope, "[redacted]"},
+		{"a lower level", func(a *githubtest.Given) { delete(a.Permissions, "issues") }, githubauth.ReasonNarrowerScope, "issues: read"},
+		{"no permissions", func(a *githubtest.Given) { a.Permissions = nil }, githubauth.ReasonNarrowerScope, "contents: read"},
+		{"a repository less", func(a *githubtest.Given) { a.Repositories = a.Repositories[:1] }, githubauth.ReasonNarrowerScope, "Acme/site"},
+		{"no end", func(a *githubtest.Given) { a.ExpiresAt = nil }, githubauth.ReasonMalformed, "no time"},
+		{"an end that is past", func(a *githubtest.Given) { a.ExpiresAt = "2001-01-01T00:00:00Z" }, githubauth.ReasonMalformed, "no time"},
+		{"an end that is no time", func(a *githubtest.Given) { a.ExpiresAt = "soon" }, githubauth.ReasonMalformed, "JSON"},
+		{"a short life", func(a *githubtest.Given) { a.ExpiresAt = time.Now().Add(time.Minute) }, "", ""},
+		{"a line break in the token", func(a *githubtest.Given) { a.Token += "\nx: y" }, githubauth.ReasonMalformed, "no token"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, nil)
-			b.github.change = test.change
+			b.github.Change = test.change
 			token, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop", "site"))
 			if test.reason == "" {
-				if err != nil || token.Value() == "" || len(b.github.alive()) != 1 {
-					t.Errorf("%v, %v; alive are %q", token, err, b.github.alive())
+				if err != nil || token.Value() == "" || len(b.github.Alive()) != 1 {
+					t.Errorf("%v, %v; alive are %q", token, err, b.github.Alive())
 				}
 				return
 			}
@@ -59,7 +62,7 @@ func TestScope(t *testing.T) {
 			if !strings.Contains(e.Error(), test.says) || e.Retryable {
 				t.Errorf("%v", e)
 			}
-			alive := b.github.alive()
+			alive := b.github.Alive()
 			if test.says == "no token" { // what is no token cannot be revoked
 				alive = nil
 			}
@@ -74,10 +77,10 @@ func TestScope(t *testing.T) {
 // TestScopeLower: a profile that may write is refused a token that only reads.
 func TestScopeLower(t *testing.T) {
 	b := newBench(t, nil)
-	b.github.change = func(a *given) { a.Permissions["contents"] = "read" }
+	b.github.Change = func(a *githubtest.Given) { a.Permissions["contents"] = "read" }
 	_, err := b.app.Mint(t.Context(), grant(t, "repo-write", "Acme", "shop"))
-	if e := failure(t, err, githubauth.ReasonNarrowerScope); !strings.Contains(e.Error(), "contents: write") || len(b.github.alive()) > 0 {
-		t.Errorf("%v; alive are %q", e, b.github.alive())
+	if e := failure(t, err, githubauth.ReasonNarrowerScope); !strings.Contains(e.Error(), "contents: write") || len(b.github.Alive()) > 0 {
+		t.Errorf("%v; alive are %q", e, b.github.Alive())
 	}
 }
 

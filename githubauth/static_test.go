@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 func TestStatic(t *testing.T) {
 	b := newBench(t, nil)
-	s, path := newStatic(t, b, "  "+testPAT+"\n")
+	s, path := newStatic(t, b, "  "+githubtest.PAT+"\n")
 	token, err := s.Mint(t.Context(), grant(t, "read", "Acme", "site", "shop"))
-	if err != nil || token.Value() != testPAT {
+	if err != nil || token.Value() != githubtest.PAT {
 		t.Fatalf("%v, %v", token, err)
 	}
 	if token.Downscoped || token.Permissions != nil || !token.Expires.IsZero() || strings.Join(token.Repositories, " ") != "shop site" {
@@ -22,7 +23,7 @@ func TestStatic(t *testing.T) {
 	if want := (githubauth.Identity{Name: "octo-cat", Email: "7+octo-cat@users.noreply.github.com", GitHost: "github.com"}); err != nil || who != want {
 		t.Errorf("the identity is %+v, %v", who, err)
 	}
-	if err := s.Revoke(t.Context(), token.Value()); err != nil || b.github.requests("DELETE installation/token") != 0 {
+	if err := s.Revoke(t.Context(), token.Value()); err != nil || b.github.Requests("DELETE installation/token") != 0 {
 		t.Errorf("revoked: %v", err)
 	}
 	if hosts := s.Hosts(); hosts.Git != "github.com" {
@@ -51,11 +52,11 @@ func TestStatic(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(testPAT + "2")
-	if token, err := s.Mint(t.Context(), grant(t, "read", "Acme", "shop")); err != nil || token.Value() != testPAT+"2" {
+	write(githubtest.PAT + "2")
+	if token, err := s.Mint(t.Context(), grant(t, "read", "Acme", "shop")); err != nil || token.Value() != githubtest.PAT+"2" {
 		t.Errorf("%v, %v", token, err)
 	}
-	for _, bad := range []string{"", "two words", testPAT + "\n" + testPAT, strings.Repeat("x", 9000)} {
+	for _, bad := range []string{"", "two words", githubtest.PAT + "\n" + githubtest.PAT, strings.Repeat("x", 9000)} {
 		write(bad)
 		token, err := s.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
 		failure(t, err, githubauth.ReasonUnauthorized)
@@ -63,7 +64,7 @@ func TestStatic(t *testing.T) {
 			t.Errorf("%.20q gives a token", bad)
 		}
 		noSecrets(t, b, err)
-		if _, err := githubauth.NewStatic(githubauth.StaticConfig{TokenFile: path}); err == nil || strings.Contains(err.Error(), testPAT[:20]) {
+		if _, err := githubauth.NewStatic(githubauth.StaticConfig{TokenFile: path}); err == nil || strings.Contains(err.Error(), githubtest.PAT[:20]) {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}

@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/githubtest"
 )
 
 // TestUnknownApp: a number that is no App's is told as that, not as an App that is
 // not installed; and where none is installed, GitHub's words are there.
 func TestUnknownApp(t *testing.T) {
-	wrong := newBench(t, nil, func(_ *fakeGitHub, c *githubauth.Config) { c.AppID = 815 })
+	wrong := newBench(t, nil, func(_ *githubtest.Server, c *githubauth.Config) { c.AppID = 815 })
 	right := newBench(t, nil)
 	calls := map[string]func(*bench, string) error{
 		"mint": func(b *bench, owner string) error {
@@ -92,16 +93,16 @@ func TestRenamedWhileKnown(t *testing.T) {
 	if _, err := b.app.Mint(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	b.github.mu.Lock()
-	b.github.accounts[0].login = "NewName"
-	good := len(b.github.tokens)
-	b.github.mu.Unlock()
+	good := len(b.github.Tokens())
+	b.github.Lock()
+	b.github.Accounts[0].Login = "NewName"
+	b.github.Unlock()
 	_, err := b.app.Mint(t.Context(), old)
 	failure(t, err, githubauth.ReasonWiderScope) // it is what GitHub gave
 	noSecrets(t, b, err)
 	_, err = b.app.Mint(t.Context(), old)
 	failure(t, err, githubauth.ReasonNotInstalled)
-	if n := len(b.github.alive()); n != good {
+	if n := len(b.github.Alive()); n != good {
 		t.Errorf("%d tokens are alive, want %d", n, good)
 	}
 	if token, err := b.app.Mint(t.Context(), grant(t, "read", "newname", "shop")); err != nil || token.Owner != "NewName" {
@@ -119,9 +120,9 @@ func TestOutsideOfTheInstallation(t *testing.T) {
 	if e := failure(t, err, githubauth.ReasonNotPermitted); !strings.Contains(e.Error(), `does not have issues: write, which profile "issues-write" needs`) {
 		t.Error(e)
 	}
-	b.github.mu.Lock()
-	b.github.accounts[1].suspended = true
-	b.github.mu.Unlock()
+	b.github.Lock()
+	b.github.Accounts[1].Suspended = true
+	b.github.Unlock()
 	_, err = b.app.Outside(t.Context(), grant(t, "read", "octocat", "hello", "gone"))
 	if e := failure(t, err, githubauth.ReasonNotPermitted); !strings.Contains(e.Error(), "suspended") {
 		t.Error(e)

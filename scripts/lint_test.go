@@ -49,11 +49,17 @@ func TestLintFailsOnWhatItFinds(t *testing.T) {
 	}
 }
 
-// TestTestLints wants the linters in what continuous integration runs.
+// TestTestLints requires the linters and the tests of both modules in what continuous integration runs.
 func TestTestLints(t *testing.T) {
-	for file, runs := range map[string]string{"../.ci/run": "\nmake test\n", "../Makefile": "\n\tscripts/test\n", "test": "\nscripts/lint offline\n"} {
-		if !strings.Contains(read(t, file), runs) {
-			t.Errorf("%s does not run %s", file, strings.TrimSpace(runs))
+	for file, all := range map[string][]string{
+		"../.ci/run":  {"\nmake test\n"},
+		"../Makefile": {"\n\tscripts/test\n"},
+		"test":        {"\nscripts/lint offline\n", " ./...\ncd compose/internet\ngo test "}, // of both modules
+	} {
+		for _, runs := range all {
+			if !strings.Contains(read(t, file), runs) {
+				t.Errorf("%s does not run %s", file, strings.TrimSpace(runs))
+			}
 		}
 	}
 }

@@ -23,7 +23,7 @@ func main() {
 
 func serve(args []string) error {
 	if len(args) < 2 {
-		return fmt.Errorf("%d arguments, want LISTEN SUFFIX=UPSTREAM...", len(args))
+		return fmt.Errorf("%d arguments, want LISTEN and one or more SUFFIX=UPSTREAM", len(args))
 	}
 	var p tcpproxy.Proxy
 	for _, route := range args[1:] {
