@@ -38,10 +38,11 @@ var allowed = map[string][]string{
 	"executor/agent":            {"firewall", "entrypoint/wire", "entrypoint/github", "executor/api"},
 	"executor/tokens":           {"githubauth"},
 	"executor/tree":             {},
-	"executor/backend":          {},
+	"executor/backend":          {"executor/api"},
 	"executor/backend/docker":   {"executor/backend"},
 	"executor/queue":            {"executor/tree"},
-	"executor/proof":            {"executor/api", "firewall"},
+	"executor/place":            {"entrypoint/wire", "executor/api", "executor/backend", "executor/tree"},
+	"executor/proof":            {"executor/api", "executor/backend"},
 	"executor/statedir":         {"executor/tree"},
 
 	"dnsgate":          {"firewall", "firewall/account", "internal/contain", "internal/evloop"},

@@ -48,7 +48,7 @@ func (b *processBackend) set(change func(*processBackend)) {
 	change(b)
 }
 
-func (b *processBackend) Start(_ context.Context, spec backend.Spec) (backend.Sandbox, error) {
+func (b *processBackend) Start(_ context.Context, spec backend.Spec) (*backend.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.specs = append(b.specs, spec)
@@ -75,10 +75,10 @@ func (b *processBackend) Start(_ context.Context, spec backend.Spec) (backend.Sa
 	}
 	b.live.Add(1)
 	r, w := io.Pipe()
-	s := &processSandbox{b: b, cmd: cmd, stdin: w, stdout: out, home: home, ended: make(chan struct{})}
+	s := &processSandbox{b: b, cmd: cmd, stdin: w, home: home, ended: make(chan struct{})}
 	go b.relay(r, in, spec.Workspace, home)
 	b.last = s
-	return s, nil
+	return &backend.Sandbox{ID: fmt.Sprint(cmd.Process.Pid), Stdin: w, Stdout: out, Life: s}, nil
 }
 
 // relay carries frames to the entrypoint.
@@ -144,21 +144,16 @@ func (b *processBackend) settle(payload []byte, workspace, home string) ([]byte,
 }
 
 type processSandbox struct {
-	b      *processBackend
-	cmd    *exec.Cmd
-	stdin  io.WriteCloser
-	stdout io.Reader
-	home   string
+	b     *processBackend
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	home  string
 
 	once  sync.Once
 	ended chan struct{}
 	state *os.ProcessState
 	gone  sync.Once
 }
-
-func (s *processSandbox) ID() string            { return fmt.Sprint(s.cmd.Process.Pid) }
-func (s *processSandbox) Stdin() io.WriteCloser { return s.stdin }
-func (s *processSandbox) Stdout() io.Reader     { return s.stdout }
 
 // reap waits for the process; only one caller does.
 func (s *processSandbox) reap() {

@@ -467,7 +467,7 @@ func TestSupportedIsProven(t *testing.T) {
 		{"it holds", "", nil, true},
 		{"something got through", "the way out", nil, false},
 	} {
-		h := start(t, func(c *executor.Config) { c.Boundary.(*testBoundary).set(tt.failed, tt.err) })
+		h := start(t, func(c *executor.Config) { c.Backends[0].Boundary.(*testBoundary).set(tt.failed, tt.err) })
 		if tt.err == nil { // a run waits for the check
 			h.post(command("true"))
 		}
@@ -550,7 +550,7 @@ func TestReadinessIsCheap(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	h := start(t, func(c *executor.Config) {
-		c.Engine = func(context.Context) error {
+		c.Backends[0].Usable = func(context.Context) error {
 			asked.Add(1)
 			return nil
 		}

@@ -90,7 +90,7 @@ func TestWhatTheSandboxGets(t *testing.T) {
 		t.Errorf("job = %+v", job)
 	}
 	spec := h.backend.specs[0]
-	if spec.Run != res.ExecutionID || spec.UID != h.config.Service.UID || spec.GID == 0 || spec.Image != "agent:test" || spec.Cell.ID == "" {
+	if spec.Name != res.ExecutionID || spec.UID != h.config.Service.UID || spec.GID == 0 || spec.Image != "agent:test" || spec.Cell.ID == "" {
 		t.Errorf("spec = %+v", spec)
 	}
 	lease := h.gate.granted[0]
@@ -409,7 +409,7 @@ func TestEgressEventsFlood(t *testing.T) {
 }
 
 func TestBoundary(t *testing.T) {
-	h := start(t, func(c *executor.Config) { c.Boundary.(*testBoundary).set("host-listener", nil) })
+	h := start(t, func(c *executor.Config) { c.Backends[0].Boundary.(*testBoundary).set("host-listener", nil) })
 	res := h.post(command("true"))
 	wantCode(t, res, api.CodeStartFailed)
 	if !strings.Contains(res.Error.Message, "host-listener") || res.Error.Retryable {
@@ -458,7 +458,7 @@ func TestBoundaryCheckRests(t *testing.T) {
 			}
 		})
 	}
-	for h.executor.Proof.Asking() < 8 {
+	for h.executor.Proof().Asking() < 8 {
 		time.Sleep(time.Millisecond)
 	}
 	h.boundary.mu.Unlock()
@@ -483,7 +483,7 @@ func TestBoundaryCheckRests(t *testing.T) {
 // TestRunWaitsForTheBoundary has the first checks fail for want of an engine.
 func TestRunWaitsForTheBoundary(t *testing.T) {
 	t.Parallel()
-	h := start(t, func(c *executor.Config) { c.Boundary.(*testBoundary).set("", errTest) })
+	h := start(t, func(c *executor.Config) { c.Backends[0].Boundary.(*testBoundary).set("", errTest) })
 	id := h.begin(command("true"))
 	h.await(id, func(ev api.Event) bool { return ev.Stage == "queue" })
 	if len(h.gate.granted) != 0 {

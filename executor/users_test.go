@@ -23,7 +23,7 @@ func TestUsers(t *testing.T) {
 		id = h.begin(command("stat -c owner=%u .; sleep 60"))
 		h.awaitText(id, "owner=")
 		h.backend.set(func(b *processBackend) {
-			i := slices.IndexFunc(b.specs, func(s backend.Spec) bool { return s.Run == id })
+			i := slices.IndexFunc(b.specs, func(s backend.Spec) bool { return s.Name == id })
 			if got := b.specs[i]; got.UID != want || got.GID != want {
 				t.Errorf("the run is user %d of group %d, want %d", got.UID, got.GID, want)
 			}

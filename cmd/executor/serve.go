@@ -15,7 +15,6 @@ import (
 	"sallyport/entrypoint/probe"
 	"sallyport/executor"
 	"sallyport/executor/agent"
-	"sallyport/executor/api"
 	"sallyport/executor/backend"
 	"sallyport/executor/backend/docker"
 	"sallyport/executor/boundary"
@@ -133,10 +132,6 @@ func configure(
 		return dispatch.Config{}, fmt.Errorf("settings: %w", err)
 	}
 	warnOfRoots(roots, log)
-	sandboxes, err := docker.NewBackend(engine, s.AgentUID)
-	if err != nil {
-		return dispatch.Config{}, err
-	}
 	github, offered, err := setUpGitHub(s, log)
 	if err != nil {
 		return dispatch.Config{}, err
@@ -144,33 +139,21 @@ func configure(
 	service := s.service(roots)
 	service.GitHub = offered
 	gate := &control.Client{Socket: s.GateSocket}
+	sandboxes, err := s.docker(engine, cells, gate, service.Tiers, background, log)
+	if err != nil {
+		return dispatch.Config{}, err
+	}
+	backends := []backend.Backend{sandboxes}
 	return dispatch.Config{
-		State:     s.State,
-		Secrets:   s.secrets(),
-		Version:   version.String(),
-		Service:   service,
-		GitHub:    github,
-		Isolation: api.Isolation{Backend: "docker", Model: "container"},
-		Backend:   sandboxes,
-		Cells:     cells,
-		Gate:      gate,
-		Boundary: &boundary.Checker{
-			Backend:    sandboxes,
-			Cells:      cells,
-			Gate:       gate,
-			Engine:     func(ctx context.Context) (string, error) { return engineName(ctx, engine) },
-			Policy:     "strict",
-			Image:      s.AgentImage,
-			UID:        s.AgentUID,
-			GID:        s.AgentUID,
-			Workspaces: statedir.Workspaces(s.State),
-			Background: background,
-			Need:       s.need(engine, service.Tiers),
-			Log:        log,
-		},
-		Engine: engine.Ping,
+		State:    s.State,
+		Secrets:  s.secrets(),
+		Version:  version.String(),
+		Service:  service,
+		GitHub:   github,
+		Backends: backends,
+		Gate:     gate,
 		Boot: func(ctx context.Context) (map[string]account.Receipt, error) {
-			return sweep(ctx, engine, gate, log)
+			return sweep(ctx, backends, gate, log)
 		},
 		Log:     log,
 		MaxRuns: s.MaxRuns,
@@ -182,6 +165,39 @@ func configure(
 
 		Keep:    s.Keep,
 		KeepFor: s.KeepFor,
+	}, nil
+}
+
+// docker is the backend that isolates with an engine. background is what its proof leaves
+// to be done.
+func (s settings) docker(
+	engine *docker.Engine, cells *docker.Cells, gate *control.Client, tiers []plan.Tier, background *sync.WaitGroup, log *slog.Logger,
+) (backend.Backend, error) {
+	sandboxes, err := docker.NewBackend(engine, s.AgentUID)
+	if err != nil {
+		return backend.Backend{}, err
+	}
+	return backend.Backend{
+		Name: "docker", Model: "container", Strength: backend.Container,
+		Attachments: []backend.Attachment{backend.ByCell},
+		Sandboxes:   sandboxes,
+		Cells:       cells,
+		Usable:      engine.Ping,
+		Boundary: &boundary.Checker{
+			Backend:    sandboxes,
+			Cells:      cells,
+			Gate:       gate,
+			Engine:     func(ctx context.Context) (string, error) { return engineName(ctx, engine) },
+			Policy:     "strict",
+			Image:      s.AgentImage,
+			UID:        s.AgentUID,
+			GID:        s.AgentUID,
+			Workspaces: statedir.Workspaces(s.State),
+			Background: background,
+			Need:       s.need(engine, tiers),
+			Log:        log,
+		},
+		Sweep: engine.Sweep,
 	}, nil
 }
 
@@ -232,7 +248,6 @@ func (s settings) service(roots []string) plan.Service {
 		Roots:          roots,
 		Agents:         agent.All(),
 		Model:          s.Model,
-		Backend:        "docker",
 		Images:         []string{s.AgentImage},
 		Tiers:          []plan.Tier{{Name: "standard", Limits: s.limits()}},
 		UID:            s.AgentUID,
@@ -264,13 +279,20 @@ func (s settings) limits() plan.Limits {
 	}
 }
 
-// sweep removes from engine and gate what an executor that died has left. A gate
+// sweep removes from backends and gate what an executor that died has left. A gate
 // that cannot be asked is not in the way: no run starts without it. It returns the
 // final receipts of the runs whose leases end here.
-func sweep(ctx context.Context, engine *docker.Engine, gate *control.Client, log *slog.Logger) (map[string]account.Receipt, error) {
-	swept, err := engine.Sweep(ctx)
-	if err != nil {
-		return nil, err
+func sweep(ctx context.Context, backends []backend.Backend, gate *control.Client, log *slog.Logger) (map[string]account.Receipt, error) {
+	var swept backend.Swept
+	for _, b := range backends {
+		if b.Sweep == nil {
+			continue
+		}
+		removed, err := b.Sweep(ctx)
+		if err != nil {
+			return nil, err
+		}
+		swept.Add(removed)
 	}
 	leases, err := gate.Cells(ctx)
 	if err != nil {

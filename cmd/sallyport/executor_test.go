@@ -51,9 +51,8 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 		State:   filepath.Join(t.TempDir(), "state"),
 		Version: "v0-test",
 		Service: plan.Service{
-			Agents:  agent.All(),
-			Backend: "docker",
-			Images:  []string{"agent:test"},
+			Agents: agent.All(),
+			Images: []string{"agent:test"},
 			Tiers: []plan.Tier{{Name: "standard", Limits: plan.Limits{
 				Limits:      backend.Limits{MemoryBytes: 2 << 30, PIDs: 512, CPUs: 2},
 				OutputBytes: 1 << 20, WorkspaceBytes: 64 << 20, WorkspaceFiles: 10000,
@@ -65,12 +64,12 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 			Keys:           map[string]string{},
 			SearchKeys:     map[string]string{},
 		},
-		Isolation: api.Isolation{Backend: "docker", Model: "container"},
-		Backend:   processes{},
-		Cells:     new(cells),
+		Backends: []backend.Backend{{
+			Name: "docker", Model: "container", Strength: backend.Container, Attachments: []backend.Attachment{backend.ByCell},
+			Sandboxes: processes{}, Cells: new(cells), Boundary: boundary(breach),
+			Usable: func(context.Context) error { return nil },
+		}},
 		Gate:      &playedGate{cells: map[string]control.Lease{}},
-		Boundary:  boundary(breach),
-		Engine:    func(context.Context) error { return nil },
 		Log:       slog.New(slog.DiscardHandler),
 		MaxRuns:   4,
 		Users:     1,
@@ -150,13 +149,12 @@ type processes struct{}
 type process struct {
 	cmd    *exec.Cmd
 	in     *io.PipeWriter
-	out    io.Reader
 	home   string
 	waited sync.Once
 	ended  chan struct{}
 }
 
-func (processes) Start(_ context.Context, spec backend.Spec) (backend.Sandbox, error) {
+func (processes) Start(_ context.Context, spec backend.Spec) (*backend.Sandbox, error) {
 	home, err := os.MkdirTemp("", "sallyport-home-")
 	if err != nil {
 		return nil, err
@@ -175,7 +173,8 @@ func (processes) Start(_ context.Context, spec backend.Spec) (backend.Sandbox, e
 	}
 	r, w := io.Pipe()
 	go relay(r, stdin, strings.NewReplacer(backend.WorkspaceDir, spec.Workspace, backend.HomeDir, home))
-	return &process{cmd: cmd, in: w, out: stdout, home: home, ended: make(chan struct{})}, nil
+	p := &process{cmd: cmd, in: w, home: home, ended: make(chan struct{})}
+	return &backend.Sandbox{ID: fmt.Sprint(cmd.Process.Pid), Stdin: w, Stdout: stdout, Life: p}, nil
 }
 
 // relay carries frames to the entrypoint; the paths in jobs are made those of
@@ -202,9 +201,6 @@ func relay(r *io.PipeReader, in io.WriteCloser, places *strings.Replacer) {
 	}
 }
 
-func (p *process) ID() string                              { return fmt.Sprint(p.cmd.Process.Pid) }
-func (p *process) Stdin() io.WriteCloser                   { return p.in }
-func (p *process) Stdout() io.Reader                       { return p.out }
 func (p *process) OOMKilled(context.Context) (bool, error) { return false, nil }
 
 func (p *process) Wait(ctx context.Context) (backend.Exit, error) {

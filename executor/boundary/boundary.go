@@ -45,8 +45,8 @@ type Gate interface {
 // A Backend starts sandboxes and, for the proof alone, listeners on the host's
 // network; *docker.Backend is one.
 type Backend interface {
-	backend.Backend
-	StartOnHost(ctx context.Context, o backend.OnHost) (backend.Sandbox, error)
+	backend.Starter
+	StartOnHost(ctx context.Context, o backend.OnHost) (*backend.Sandbox, error)
 }
 
 // A Checker proves the boundary. All fields are required.

@@ -321,10 +321,10 @@ func TestProofCanFail(t *testing.T) {
 // A weak backend has its sandboxes changed on their way to the engine.
 type weak struct {
 	*docker.Backend                 // starts the canary on the host
-	sandboxes       backend.Backend // whose engine is behind the proxy
+	sandboxes       backend.Starter // whose engine is behind the proxy
 }
 
-func (w weak) Start(ctx context.Context, s backend.Spec) (backend.Sandbox, error) {
+func (w weak) Start(ctx context.Context, s backend.Spec) (*backend.Sandbox, error) {
 	return w.sandboxes.Start(ctx, s)
 }
 

@@ -40,8 +40,8 @@ type rig struct {
 	onHost      *listener
 	engine      string // its name
 
-	mu        sync.Mutex        // guards what follows
-	sandboxes []backend.Sandbox // to be removed
+	mu        sync.Mutex         // guards what follows
+	sandboxes []*backend.Sandbox // to be removed
 	dirs      []string
 }
 
@@ -85,7 +85,7 @@ func (r *rig) build(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.onHost, err = newListener(ctx, canary.Stdin(), canary.Stdout())
+		r.onHost, err = newListener(ctx, canary.Stdin, canary.Stdout)
 		if err != nil {
 			return fmt.Errorf("canary on the host: %w", err)
 		}
@@ -133,20 +133,20 @@ func (r *rig) sandbox(ctx context.Context, cell backend.Cell, name string) (*wir
 		return nil, fmt.Errorf("make a workspace: %w", err)
 	}
 	started, err := r.Backend.Start(ctx, backend.Spec{
-		Run: r.run(name), Image: r.Image, UID: r.UID, GID: r.GID,
-		Workspace: dir, Cell: cell, Limits: sandboxLimits,
+		Name: r.run(name), Image: r.Image, UID: r.UID, GID: r.GID,
+		Workspace: dir, Attachment: backend.ByCell, Cell: cell, Limits: sandboxLimits,
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.keep(started)
-	return wire.Open(ctx, started.Stdin(), started.Stdout())
+	return wire.Open(ctx, started.Stdin, started.Stdout)
 }
 
 // hostProgram starts a program of the entrypoint on the host's network.
-func (r *rig) hostProgram(ctx context.Context, name string, args ...string) (backend.Sandbox, error) {
+func (r *rig) hostProgram(ctx context.Context, name string, args ...string) (*backend.Sandbox, error) {
 	started, err := r.Backend.StartOnHost(ctx, backend.OnHost{
-		Run: r.run(name), Image: r.Image, UID: r.UID, GID: r.GID, Args: args,
+		Name: r.run(name), Image: r.Image, UID: r.UID, GID: r.GID, Args: args,
 	})
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (r *rig) hostProgram(ctx context.Context, name string, args ...string) (bac
 	return started, nil
 }
 
-func (r *rig) keep(s backend.Sandbox) {
+func (r *rig) keep(s *backend.Sandbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sandboxes = append(r.sandboxes, s)

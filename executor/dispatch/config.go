@@ -10,11 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"sallyport/executor/api"
 	"sallyport/executor/backend"
 	"sallyport/executor/place"
 	"sallyport/executor/plan"
-	"sallyport/executor/proof"
 	"sallyport/executor/redact"
 	"sallyport/executor/statedir"
 	"sallyport/executor/task"
@@ -44,16 +42,13 @@ type Config struct {
 	// the keys of Service.
 	Redact map[string]string
 	// Service is what requests may ask for. Its Private and Sessions are set by
-	// New, from State and Secrets.
-	Service   plan.Service
-	Isolation api.Isolation
+	// New, from State and Secrets, its Backends from Backends.
+	Service plan.Service
 
-	Backend  backend.Backend
-	Cells    backend.Cells // a CellCounter, too, where its cells are to be counted
+	// Backends are what isolates, the default first. Their cells are CellCounters, too,
+	// where they are to be counted.
+	Backends []backend.Backend
 	Gate     Gate
-	Boundary proof.Boundary
-	// Engine says why what isolates cannot be used now, or nil.
-	Engine func(ctx context.Context) error
 	// Boot removes what an earlier executor left behind outside the state
 	// directory, and returns the final receipts of the runs that were under way, as
 	// far as the gate has them. It is called once nobody else can use that directory and
@@ -95,8 +90,8 @@ func (c *Config) check() error {
 	switch s := c.Service; {
 	case !filepath.IsAbs(c.State):
 		return fmt.Errorf("the state directory %q is not an absolute path", c.State)
-	case len(s.Agents) == 0 || len(s.Images) == 0 || len(s.Tiers) == 0 || s.Backend == "":
-		return errors.New("agents, images, tiers and the backend's name are required")
+	case len(s.Agents) == 0 || len(s.Images) == 0 || len(s.Tiers) == 0:
+		return errors.New("agents, images and tiers are required")
 	case s.UID <= 0:
 		return fmt.Errorf("the agent's user is %d; it must not be root", s.UID)
 	case s.DefaultTimeout <= 0 || s.MaxTimeout < s.DefaultTimeout:
@@ -115,8 +110,8 @@ func (c *Config) check() error {
 		return errors.New("the App's private key must be readable exactly where a run may have it")
 	case c.Keep <= 0 || c.KeepFor <= 0:
 		return errors.New("how many executions are kept, and how long, is required")
-	case c.Backend == nil || c.Cells == nil || c.Gate == nil || c.Boundary == nil || c.Engine == nil || c.Log == nil:
-		return errors.New("backend, cells, gate, boundary, engine and log are required")
+	case c.Gate == nil || c.Log == nil:
+		return errors.New("gate and log are required")
 	}
 	return nil
 }
@@ -126,22 +121,20 @@ func unbounded(t plan.Tier) bool {
 	return t.Limits.OutputBytes <= 0 || t.Limits.WorkspaceBytes <= 0 || t.Limits.WorkspaceFiles <= 0
 }
 
-func newRunner(cfg Config) *task.Runner {
+func newRunner(cfg Config, backends *backend.Registry) *task.Runner {
 	secrets := map[string]string{}
 	for _, values := range []map[string]string{cfg.Redact, cfg.Service.Keys, cfg.Service.SearchKeys} {
 		maps.Copy(secrets, values)
 	}
 	return &task.Runner{
 		Places: &place.Places{
-			Backend:      cfg.Backend,
-			Cells:        cfg.Cells,
+			Backends:     backends,
 			Workspaces:   statedir.Workspaces(cfg.State),
 			Floor:        cfg.DiskFloor,
 			AllowSockets: cfg.AllowSockets,
 		},
-		Gate:      cfg.Gate,
-		Isolation: cfg.Isolation,
-		Redactor:  redact.New(secrets),
-		Log:       cfg.Log,
+		Gate:     cfg.Gate,
+		Redactor: redact.New(secrets),
+		Log:      cfg.Log,
 	}
 }

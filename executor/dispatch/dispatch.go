@@ -4,8 +4,8 @@
 // ends it.
 //
 // It starts nothing before the gate has confirmed the policy and before the
-// boundary has been proven; see package plan for what a request may ask, package
-// run for the life of one run and package store for what is kept.
+// boundary has been proven; see package plan for what a request may ask, packages
+// place and task for the life of one run and package store for what is kept.
 package dispatch
 
 import (
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/backend"
 	"sallyport/executor/proof"
 	"sallyport/executor/queue"
 	"sallyport/executor/statedir"
@@ -29,19 +30,18 @@ import (
 
 // A Dispatcher runs agents. It is safe for concurrent use.
 type Dispatcher struct {
-	// Proof is what is known of the boundary.
-	Proof *proof.Proof
-
-	cfg     Config
-	lock    *os.File
-	store   *store.Store
-	tokens  *tokens.Keeper // nil without access to GitHub
-	runner  *task.Runner
-	metrics *metrics
-	health  *sharedQuestion[control.Health] // of the gate
-	engine  *throttledQuestion              // whether it can be used
-	state   *throttledQuestion              // whether it can be written to
-	queue   *queue.Queue
+	cfg      Config
+	backends *backend.Registry
+	proofs   map[string]*proof.Proof // of the boundary, by backend
+	lock     *os.File
+	store    *store.Store
+	tokens   *tokens.Keeper // nil without access to GitHub
+	runner   *task.Runner
+	metrics  *metrics
+	health   *sharedQuestion[control.Health] // of the gate
+	engine   *throttledQuestion              // whether it can be used
+	state    *throttledQuestion              // whether it can be written to
+	queue    *queue.Queue
 
 	// background is ended by Shutdown.
 	background context.Context
@@ -63,6 +63,11 @@ func New(cfg Config) (*Dispatcher, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	backends, err := backend.NewRegistry(cfg.Backends...)
+	if err != nil {
+		return nil, fmt.Errorf("configure the executor: %w", err)
+	}
+	cfg.Service.Backends = backends.Names()
 	lock, err := statedir.Lock(cfg.State)
 	if err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
@@ -72,8 +77,8 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	runner := newRunner(cfg)
-	st, err := cfg.openStore(aftermath{isolation: cfg.Isolation, redactor: runner.Redactor, tokens: ended, log: cfg.Log})
+	runner := newRunner(cfg, backends)
+	st, err := cfg.openStore(aftermath{backends: backends, redactor: runner.Redactor, tokens: ended, log: cfg.Log})
 	if err != nil {
 		return nil, errors.Join(err, closeTokens(keeper), lock.Close())
 	}
@@ -82,27 +87,32 @@ func New(cfg Config) (*Dispatcher, error) {
 	runner.Places.Leftover = cleaner.Add
 	runner.GitHub = cfg.gitHub(keeper)
 	d := &Dispatcher{
-		cfg:    cfg,
-		lock:   lock,
-		store:  st,
-		tokens: keeper,
-		runner: runner,
-		queue:  queue.New(cfg.MaxRuns, cfg.Queue, cfg.Service.UID, cfg.Users),
-		active: map[string]context.CancelCauseFunc{},
-		keys:   map[tenantKey]store.Meta{},
+		cfg:      cfg,
+		lock:     lock,
+		store:    st,
+		tokens:   keeper,
+		runner:   runner,
+		backends: backends,
+		proofs:   map[string]*proof.Proof{},
+		queue:    queue.New(cfg.MaxRuns, cfg.Queue, cfg.Service.UID, cfg.Users),
+		active:   map[string]context.CancelCauseFunc{},
+		keys:     map[tenantKey]store.Meta{},
 	}
 	for _, entry := range st.All() {
 		d.remember(entry.Meta)
 	}
 	d.background, d.stop = context.WithCancel(context.Background())
 	d.health = newSharedQuestion(d.cfg.askHealth)
-	d.engine, d.state = &throttledQuestion{ask: d.cfg.askEngine, now: cfg.Now}, &throttledQuestion{ask: d.tryState, now: cfg.Now}
+	d.engine, d.state = &throttledQuestion{ask: d.askBackends, now: cfg.Now}, &throttledQuestion{ask: d.tryState, now: cfg.Now}
 	d.metrics = newMetrics(d)
-	d.Proof = &proof.Proof{
-		Boundary: cfg.Boundary, Context: d.background, Log: cfg.Log, Now: cfg.Now,
-		Count: func(outcome string) { d.metrics.checks.WithLabelValues(outcome).Inc() },
+	for _, b := range backends.All() {
+		p := &proof.Proof{
+			Boundary: b.Boundary, Context: d.background, Log: cfg.Log, Now: cfg.Now,
+			Count: func(outcome string) { d.metrics.checks.WithLabelValues(outcome).Inc() },
+		}
+		d.proofs[b.Name] = p
+		d.tasks.Go(p.First)
 	}
-	d.tasks.Go(d.Proof.First)
 	d.tasks.Go(d.sweepNowAndThen)
 	d.tasks.Go(func() { cleaner.Run(d.background) })
 	if keeper != nil {

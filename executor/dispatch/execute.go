@@ -31,7 +31,7 @@ func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ti
 
 	var res api.Result
 	if failure := await(ctx, ticket); failure != nil {
-		res = task.Failed(id, accepted, d.cfg.Isolation, timings, failure)
+		res = task.Failed(id, accepted, d.backends.Isolation(p.Backend), timings, failure)
 	} else {
 		timings.Queue = time.Since(accepted).Milliseconds()
 		entry.Run()
@@ -64,12 +64,12 @@ func await(ctx context.Context, ticket *queue.Ticket) *api.Error {
 
 // proceed runs the plan once the boundary has been proven.
 func (d *Dispatcher) proceed(ctx context.Context, p *plan.Plan, entry *store.Entry, timings api.Timings) api.Result {
-	failure := d.Proof.Await(ctx)
+	failure := d.proofs[p.Backend].Await(ctx)
 	if ctx.Err() != nil {
 		failure = why(ctx)
 	}
 	if failure != nil {
-		return task.Failed(entry.Meta.ID, entry.Meta.Accepted, d.cfg.Isolation, timings, failure)
+		return task.Failed(entry.Meta.ID, entry.Meta.Accepted, d.backends.Isolation(p.Backend), timings, failure)
 	}
 	return d.runner.Run(ctx, p, entry, timings)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sallyport/executor/api"
+	"sallyport/executor/backend"
 	"sallyport/executor/place"
 	"sallyport/executor/redact"
 	"sallyport/executor/store"
@@ -16,11 +17,11 @@ import (
 
 // An aftermath is what a start learns of runs whose executor died.
 type aftermath struct {
-	isolation api.Isolation
-	redactor  *redact.Redactor
-	receipts  map[string]account.Receipt // the gate's, by run
-	tokens    map[string][]tokens.Ending // by run
-	log       *slog.Logger
+	backends *backend.Registry
+	redactor *redact.Redactor
+	receipts map[string]account.Receipt // the gate's, by run
+	tokens   map[string][]tokens.Ending // by run
+	log      *slog.Logger
 }
 
 // Where the receipt of a lost run comes from, as the error's details say.
@@ -42,7 +43,7 @@ func (a *aftermath) lost(left store.Remains) api.Result {
 	if m.Dir != "" { // before anybody reads that the run has ended
 		place.StripSetID(m.Dir, m.UID, a.log.With("run", m.ID))
 	}
-	res := task.Failed(m.ID, m.Accepted, a.isolation, unreached(), failure)
+	res := task.Failed(m.ID, m.Accepted, a.backends.Isolation(m.Backend), unreached(), failure)
 	// The clock since then says nothing about the run.
 	res.DurationMS, res.Timings.Total = 0, -1
 	addEvents(&res, left)

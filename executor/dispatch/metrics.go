@@ -123,16 +123,26 @@ func (s state) Collect(to chan<- prometheus.Metric) {
 	gauge(runsDesc, waiting, api.StateQueued)
 	gauge(limitDesc, s.cfg.MaxRuns, api.StateRunning)
 	gauge(limitDesc, s.cfg.Queue, api.StateQueued)
-	if c, ok := s.cfg.Cells.(CellCounter); ok {
-		ready, lent := c.Count()
+	if ready, lent, counted := s.cells(); counted {
 		gauge(cellsDesc, ready, "ready")
 		gauge(cellsDesc, lent, "lent")
 	}
 	holds := 0
-	if s.Proof.Why() == "" {
+	if s.unproven() == "" {
 		holds = 1
 	}
 	gauge(boundaryDesc, holds)
+}
+
+// cells counts the cells of all backends, as far as any of them are counted.
+func (d *Dispatcher) cells() (ready, lent int, counted bool) {
+	for _, b := range d.backends.All() {
+		if c, ok := b.Cells.(CellCounter); ok {
+			r, l := c.Count()
+			ready, lent, counted = ready+r, lent+l, true
+		}
+	}
+	return ready, lent, counted
 }
 
 // Metrics are what the dispatcher counts.

@@ -10,6 +10,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
+	"sallyport/executor/proof"
 	"sallyport/executor/statedir"
 	"sallyport/gate/control"
 )
@@ -32,7 +33,7 @@ func (d *Dispatcher) Readiness() api.Readiness {
 	}
 	add("gate", text(err))
 	add("engine", text(d.engine.get()))
-	add("boundary", d.Proof.Why())
+	add("boundary", d.unproven())
 	add("executor", text(d.able()))
 	return ready
 }
@@ -46,11 +47,34 @@ func (d *Dispatcher) able() error {
 	return d.state.get()
 }
 
-// askEngine says why what isolates cannot be used, or nil.
-func (c *Config) askEngine() error {
+// askBackends says why what isolates cannot be used, or nil. All backends that are set up
+// have to be usable.
+func (d *Dispatcher) askBackends() error {
 	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
 	defer cancel()
-	return c.Engine(ctx)
+	var errs []error
+	for _, b := range d.backends.All() {
+		errs = append(errs, b.Usable(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Proof is what is known of the default backend's boundary.
+func (d *Dispatcher) Proof() *proof.Proof { return d.proofs[d.backends.Default().Name] }
+
+// unproven says of which backends the boundary does not hold, and why, or nothing.
+func (d *Dispatcher) unproven() string {
+	var all []string
+	for _, name := range d.backends.Names() {
+		why := d.proofs[name].Why()
+		if why != "" && len(d.proofs) > 1 {
+			why = name + ": " + why
+		}
+		if why != "" {
+			all = append(all, why)
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // tryState says why the state directory cannot take what a run writes, or nil.
@@ -89,7 +113,7 @@ func (d *Dispatcher) Capabilities() (api.Capabilities, *api.Problem) {
 		Github:             d.github(),
 		Version:            d.cfg.Version,
 		Agents:             s.AgentNames(),
-		Backends:           []string{s.Backend},
+		Backends:           s.Backends,
 		Images:             s.Images,
 		Policies:           s.Offered(health.Policies),
 		PolicyDigest:       health.Digest,
@@ -97,8 +121,8 @@ func (d *Dispatcher) Capabilities() (api.Capabilities, *api.Problem) {
 		WebSearchProviders: s.SearchProviders(),
 		Limits:             d.limits(),
 		Sandbox: api.Sandbox{
-			Supported:      d.Proof.Why() == "",
-			IsolationModel: d.cfg.Isolation.Model,
+			Supported:      d.Proof().Why() == "",
+			IsolationModel: d.backends.Default().Model,
 			// Network, through the gate; everything else is the sandbox's own.
 			AllowedHostCalls: []string{"host.fetch"},
 			WallClockLimitMS: s.MaxTimeout.Milliseconds(),

@@ -79,7 +79,7 @@ func (p *Place) engineSaysOOM() bool {
 	defer cancel()
 	killed, err := p.sandbox.OOMKilled(ctx)
 	if err != nil {
-		p.spec.Log.Warn("the engine does not say whether memory ran out", "sandbox", p.sandbox.ID(), "error", err)
+		p.spec.Log.Warn("the engine does not say whether memory ran out", "sandbox", p.sandbox.ID, "error", err)
 	}
 	return killed
 }

@@ -21,6 +21,7 @@ package place
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -33,8 +34,7 @@ import (
 // Places opens places. All fields are required unless they say otherwise. It must not be
 // copied.
 type Places struct {
-	Backend backend.Backend
-	Cells   backend.Cells
+	Backends *backend.Registry
 	// Workspaces is the directory that holds the workspaces of places that have none of
 	// the caller's. Nobody but the executor may enter it.
 	Workspaces string
@@ -54,8 +54,10 @@ type Places struct {
 // A Spec says what a place is to be. All fields are required unless they say otherwise.
 type Spec struct {
 	// ID names the place, and with it its workspace and its sandbox.
-	ID    string
-	Image string
+	ID string
+	// Backend is the name of the one that isolates the sandbox.
+	Backend string
+	Image   string
 	// UID and GID are those of the sandbox; never 0.
 	UID, GID int
 	// Dir is the host's directory that is the workspace; empty means a new and empty one.
@@ -73,10 +75,11 @@ type Spec struct {
 type Place struct {
 	*Places
 	spec    Spec
+	backend backend.Backend
 	dir     string // the workspace
 	disk    *disk
 	cell    backend.Cell
-	sandbox backend.Sandbox
+	sandbox *backend.Sandbox
 	session *wire.Session // the wire; nil until Ready
 	stuck   bool          // the sandbox may still be in the cell
 
@@ -96,7 +99,11 @@ const (
 // Open makes the workspace and begins to look at what it holds already, until ctx ends.
 // Close must follow.
 func (ps *Places) Open(ctx context.Context, spec Spec) (*Place, *api.Error) {
-	p := &Place{Places: ps, spec: spec, dir: spec.Dir}
+	isolating, ok := ps.Backends.Get(spec.Backend)
+	if !ok || isolating.Cells == nil {
+		return nil, StartFailed("choose the backend", fmt.Errorf("there is none with the name %q that has cells", spec.Backend))
+	}
+	p := &Place{Places: ps, spec: spec, backend: isolating, dir: spec.Dir}
 	if err := p.makeWorkspace(); err != nil {
 		return nil, Cause(ctx, StartFailed("make the workspace", err))
 	}
@@ -118,7 +125,7 @@ func (p *Place) Close() {
 func (p *Place) TakeCell(ctx context.Context) (backend.Cell, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	cell, err := p.Cells.Acquire(ctx)
+	cell, err := p.backend.Cells.Acquire(ctx)
 	p.cell = cell
 	return cell, err
 }
@@ -127,9 +134,9 @@ func (p *Place) TakeCell(ctx context.Context) (backend.Cell, error) {
 // is never used again.
 func (p *Place) GiveCell(sound bool) {
 	if sound && !p.stuck {
-		p.Cells.Put(p.cell)
+		p.backend.Cells.Put(p.cell)
 	} else {
-		p.Cells.Discard(p.cell)
+		p.backend.Cells.Discard(p.cell)
 	}
 }
 

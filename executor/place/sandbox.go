@@ -14,14 +14,15 @@ import (
 func (p *Place) Start(ctx context.Context) *api.Error {
 	sctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	sandbox, err := p.Backend.Start(sctx, backend.Spec{
-		Run:       p.spec.ID,
-		Image:     p.spec.Image,
-		UID:       p.spec.UID,
-		GID:       p.spec.GID,
-		Workspace: p.dir,
-		Cell:      p.cell,
-		Limits:    p.spec.Limits,
+	sandbox, err := p.backend.Sandboxes.Start(sctx, backend.Spec{
+		Name:       p.spec.ID,
+		Image:      p.spec.Image,
+		UID:        p.spec.UID,
+		GID:        p.spec.GID,
+		Workspace:  p.dir,
+		Attachment: backend.ByCell,
+		Cell:       p.cell,
+		Limits:     p.spec.Limits,
 	})
 	if err != nil {
 		return Cause(ctx, StartFailed("start the sandbox", err))
@@ -35,7 +36,7 @@ func (p *Place) Start(ctx context.Context) *api.Error {
 func (p *Place) Ready(ctx context.Context) (*wire.Session, *api.Error) {
 	rctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	session, err := wire.Open(rctx, p.sandbox.Stdin(), p.sandbox.Stdout())
+	session, err := wire.Open(rctx, p.sandbox.Stdin, p.sandbox.Stdout)
 	if err != nil {
 		failure := StartFailed("start the sandbox", err)
 		failure.Details = p.LastWords()
@@ -74,7 +75,7 @@ func (p *Place) Kill() {
 	ctx, cancel := context.WithTimeout(context.Background(), teardownTimeout)
 	defer cancel()
 	if err := p.sandbox.Remove(ctx); err != nil {
-		p.spec.Log.Error("the sandbox could not be killed", "sandbox", p.sandbox.ID(), "error", err)
+		p.spec.Log.Error("the sandbox could not be killed", "sandbox", p.sandbox.ID, "error", err)
 	}
 	p.session.Close() // ends the job here, whatever the sandbox does
 }
@@ -89,7 +90,7 @@ func (p *Place) Stop() (warnings []string) {
 	defer cancel()
 	if err := p.sandbox.Remove(ctx); err != nil {
 		p.stuck = true
-		p.spec.Log.Error("the sandbox could not be removed", "sandbox", p.sandbox.ID(), "error", err)
+		p.spec.Log.Error("the sandbox could not be removed", "sandbox", p.sandbox.ID, "error", err)
 	}
 	return p.stripSetID()
 }

@@ -83,13 +83,16 @@ func (s *Service) judgeIsolation(p *Plan) *api.Problem {
 	if c.Sandbox != "" {
 		field, wanted = "config.sandbox", c.Sandbox
 	}
-	switch wanted {
-	case "", s.Backend:
-	case "gondolin", "none":
-		return denied(field, wanted, fmt.Sprintf("the backend %q is not offered by this executor; use %q", wanted, s.Backend))
+	switch {
+	case wanted == "":
+		wanted = s.Backends[0]
+	case slices.Contains(s.Backends, wanted):
+	case wanted == "gondolin" || wanted == "none":
+		return denied(field, wanted, fmt.Sprintf("the backend %q is not offered by this executor; use %q", wanted, s.Backends[0]))
 	default:
-		return unknownValue(field, wanted, []string{s.Backend})
+		return unknownValue(field, wanted, s.Backends)
 	}
+	p.Backend = wanted
 	p.Image = s.Images[0]
 	if c.SandboxImage != "" {
 		if !slices.Contains(s.Images, c.SandboxImage) {

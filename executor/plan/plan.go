@@ -22,9 +22,11 @@ type Plan struct {
 	Input   agent.Input
 	// Policy is the name of the gate's policy for the run.
 	Policy string
-	Image  string
-	Tier   api.Tier
-	Limits Limits
+	// Backend is the name of what isolates the sandbox.
+	Backend string
+	Image   string
+	Tier    api.Tier
+	Limits  Limits
 	// Dir is the host's directory that the caller named as the workspace, without
 	// symbolic links; empty means an empty workspace of the run's own.
 	Dir string
@@ -52,12 +54,12 @@ type Service struct {
 	// Sessions is the default of sessionsDir.
 	Sessions string
 
-	Agents  []agent.Adapter // the first is the default
-	Model   string          // of an agent that reasons, where a request names none; may be empty
-	Backend string          // its name in a request
-	Images  []string        // the first is the default
-	Tiers   []Tier          // the first is the default
-	UID     int             // of the agent where nothing else is wanted; never 0
+	Agents   []agent.Adapter // the first is the default
+	Model    string          // of an agent that reasons, where a request names none; may be empty
+	Backends []string        // the first is the default
+	Images   []string        // the first is the default
+	Tiers    []Tier          // the first is the default
+	UID      int             // of the agent where nothing else is wanted; never 0
 	// Policies are those of the gate that a request may name; if empty, all.
 	Policies []string
 

@@ -33,7 +33,7 @@ func service(roots ...string) *plan.Service {
 		Roots:    roots,
 		Sessions: "/state/sessions",
 		Agents:   agent.All(),
-		Backend:  "docker",
+		Backends: []string{"docker"},
 		Images:   []string{"agent:one", "agent:two"},
 		Tiers: []plan.Tier{
 			{Name: "standard", Limits: plan.Limits{Limits: backend.Limits{MemoryBytes: 2 << 30, PIDs: 512, CPUs: 2}}},
@@ -85,7 +85,7 @@ func TestJudge(t *testing.T) {
 	if _, problem = service().Judge(caller.Operator(), request(nil), []string{"open"}); problem == nil || problem.Details["field"] != "config.egress" {
 		t.Errorf("an allowlist without strict: %v", problem)
 	}
-	if _, problem = (&plan.Service{Backend: "docker", Images: []string{"i"}, Tiers: []plan.Tier{{}}, Agents: agent.All()}).Judge(caller.Operator(), request(func(c *api.Config) { c.CWD = "/" }), policies); problem == nil {
+	if _, problem = (&plan.Service{Backends: []string{"docker"}, Images: []string{"i"}, Tiers: []plan.Tier{{}}, Agents: agent.All()}).Judge(caller.Operator(), request(func(c *api.Config) { c.CWD = "/" }), policies); problem == nil {
 		t.Error("a service without roots takes a path")
 	}
 }

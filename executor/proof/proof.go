@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"sallyport/executor/api"
+	"sallyport/executor/backend"
 )
 
 const (
@@ -36,16 +37,10 @@ const (
 	Unknown = "failed" // the check could not be made
 )
 
-// A Boundary proves that nothing gets out of a cell but through the gate.
-type Boundary interface {
-	// Check makes the attempts. An error means that they could not be made.
-	Check(ctx context.Context) (api.BoundaryReport, error)
-}
-
-// A Proof is what is known of the boundary. Its fields are required and must not change;
+// A Proof is what is known of one backend's boundary. Its fields are required and must not change;
 // it is safe for concurrent use.
 type Proof struct {
-	Boundary Boundary
+	Boundary backend.Boundary
 	Context  context.Context // bounds every check
 	Log      *slog.Logger
 	Count    func(outcome string) // is told of every check

@@ -198,7 +198,11 @@ func (e *Entry) Result() (api.Result, error) {
 }
 
 func (e *Entry) writeMeta() error {
-	data, err := json.Marshal(e.Meta)
+	meta := e.Meta
+	if meta.Backend == firstBackend {
+		meta.Backend = ""
+	}
+	data, err := json.Marshal(meta)
 	if err != nil {
 		return err
 	}

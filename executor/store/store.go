@@ -16,6 +16,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +61,12 @@ type Meta struct {
 	// links, empty for none, and UID the user as whom the agent writes there.
 	Dir string `json:"cwd,omitempty"`
 	UID int    `json:"uid,omitempty"`
+	// Backend isolates the sandbox. On disk it is left out where it is firstBackend.
+	Backend string `json:"backend,omitempty"`
 }
+
+// firstBackend is what records had before they named one.
+const firstBackend = "docker"
 
 // A Store holds executions. It is safe for concurrent use.
 type Store struct {
@@ -114,6 +120,7 @@ func (s *Store) readMeta(id string) (Meta, error) {
 	if err != nil {
 		return Meta{}, fmt.Errorf("read %s: %w", metaFile, err)
 	}
+	m.Backend = cmp.Or(m.Backend, firstBackend)
 	return m, nil
 }
 
@@ -136,7 +143,7 @@ func (s *Store) readOldMeta(id string) (Meta, error) {
 	if err != nil {
 		return Meta{}, fmt.Errorf("read %s: %w", requestFile, err)
 	}
-	old.Model, old.TaskID = old.Request.Config.Model, old.Request.Opts.TaskID
+	old.Model, old.TaskID, old.Backend = old.Request.Config.Model, old.Request.Opts.TaskID, firstBackend
 	return old.Meta, newEntry(s.root, old.Meta).writeMeta()
 }
 

@@ -249,7 +249,7 @@ func TestOldRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := Meta{ID: "a", Accepted: time.Date(2026, 11, 21, 0, 46, 46, 0, time.UTC), TaskID: "t", Model: "acme/large", Agent: "pi", Policy: "strict", Key: "k", Body: "d"}
+	want := Meta{ID: "a", Accepted: time.Date(2026, 11, 21, 0, 46, 46, 0, time.UTC), TaskID: "t", Model: "acme/large", Agent: "pi", Policy: "strict", Key: "k", Body: "d", Backend: "docker"}
 	for range 2 { // the second time from a file of its own
 		s := open(t, dir)
 		if e, ok := s.Get("a"); !ok || e.Meta != want || !e.Finished() {

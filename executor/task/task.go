@@ -22,11 +22,10 @@ import (
 
 // A Runner runs plans. All fields are required unless they say otherwise.
 type Runner struct {
-	Places    *place.Places
-	Gate      Gate
-	Isolation api.Isolation
-	Redactor  *redact.Redactor
-	Log       *slog.Logger
+	Places   *place.Places
+	Gate     Gate
+	Redactor *redact.Redactor
+	Log      *slog.Logger
 	// GitHub gives tasks their tokens; nil where no plan asks for one.
 	GitHub *GitHub
 }
@@ -57,7 +56,7 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, e *store.Entry, timings 
 	t := &task{Runner: r, plan: p, rec: newRecorder(r, p, e, fail), timings: timings}
 	t.err = t.perform(ctx)
 	t.timings.Total = t.rec.since()
-	res := t.result(e.Meta.ID, t.timings, r.Isolation)
+	res := t.result(e.Meta.ID, t.timings, r.Places.Backends.Isolation(p.Backend))
 	t.rec.close(res)
 	return res
 }
@@ -112,15 +111,16 @@ func (t *task) perform(ctx context.Context) (failure *api.Error) {
 // spec is the place that the plan asks for.
 func (t *task) spec() place.Spec {
 	return place.Spec{
-		ID:     t.rec.entry.Meta.ID,
-		Image:  t.plan.Image,
-		UID:    t.plan.UID,
-		GID:    t.plan.GID,
-		Dir:    t.plan.Dir,
-		Limits: t.plan.Limits.Limits,
-		Growth: tree.Size{Bytes: t.plan.Limits.WorkspaceBytes, Entries: t.plan.Limits.WorkspaceFiles},
-		Redact: t.rec.redactor.String,
-		Log:    t.rec.log,
+		ID:      t.rec.entry.Meta.ID,
+		Backend: t.plan.Backend,
+		Image:   t.plan.Image,
+		UID:     t.plan.UID,
+		GID:     t.plan.GID,
+		Dir:     t.plan.Dir,
+		Limits:  t.plan.Limits.Limits,
+		Growth:  tree.Size{Bytes: t.plan.Limits.WorkspaceBytes, Entries: t.plan.Limits.WorkspaceFiles},
+		Redact:  t.rec.redactor.String,
+		Log:     t.rec.log,
 	}
 }
 

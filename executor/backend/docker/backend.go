@@ -20,7 +20,7 @@ type Backend struct {
 	imageUID int
 }
 
-var _ backend.Backend = (*Backend)(nil)
+var _ backend.Starter = (*Backend)(nil)
 
 // NewBackend returns a backend. A sandbox whose user is not imageUID, the agent
 // user of the images, is given an /etc/passwd and /etc/group that name it.
@@ -32,8 +32,8 @@ func NewBackend(engine *Engine, imageUID int) (*Backend, error) {
 	return &Backend{engine: engine, seccomp: string(profile), imageUID: imageUID}, nil
 }
 
-// Start implements backend.Backend. It never pulls an image.
-func (b *Backend) Start(ctx context.Context, spec backend.Spec) (backend.Sandbox, error) {
+// Start implements backend.Starter. It never pulls an image.
+func (b *Backend) Start(ctx context.Context, spec backend.Spec) (*backend.Sandbox, error) {
 	if err := check(spec); err != nil {
 		return nil, fmt.Errorf("docker: sandbox: %w", err)
 	}
@@ -46,14 +46,14 @@ func (b *Backend) Start(ctx context.Context, spec backend.Spec) (backend.Sandbox
 		return nil, err
 	}
 	config, host := b.container(spec, img, files)
-	s, err := b.engine.launch(ctx, b.engine.stack+"-sandbox-"+spec.Run, config, host)
+	s, err := b.engine.launch(ctx, b.engine.stack+"-sandbox-"+spec.Name, config, host)
 	if err != nil {
 		return nil, err
 	}
 	if err := b.engine.limitTCP(s.id, spec.Limits); err != nil {
 		return nil, errors.Join(err, s.Remove(ctx))
 	}
-	return s, nil
+	return s.handle(), nil
 }
 
 // check refuses a spec that would start something other than a sandbox: the zero
@@ -61,14 +61,16 @@ func (b *Backend) Start(ctx context.Context, spec backend.Spec) (backend.Sandbox
 func check(s backend.Spec) error {
 	l := s.Limits
 	switch {
-	case !validName.MatchString(s.Run):
-		return fmt.Errorf("run %q is not an identifier", s.Run)
+	case !validName.MatchString(s.Name):
+		return fmt.Errorf("run %q is not an identifier", s.Name)
 	case s.Image == "":
 		return errors.New("no image")
 	case s.UID <= 0 || s.GID <= 0:
 		return fmt.Errorf("user %d:%d: a sandbox never runs as root", s.UID, s.GID)
 	case !filepath.IsAbs(s.Workspace) || filepath.Clean(s.Workspace) == "/":
 		return fmt.Errorf("workspace %q is not an absolute directory", s.Workspace)
+	case s.Attachment != backend.ByCell:
+		return fmt.Errorf("attachment %q: a sandbox has a cell, and nothing else", s.Attachment)
 	case !validName.MatchString(s.Cell.ID) || s.Cell.Holder == "":
 		return fmt.Errorf("no cell (%q)", s.Cell.ID)
 	case !s.Cell.Gate.IsValid() || !s.Cell.Sandbox.IsValid():

@@ -32,7 +32,7 @@ func TestSandboxAsTheEngineSeesIt(t *testing.T) {
 	if out != "KEY="+secret+"\n" {
 		t.Errorf("environment of the job: %q", out)
 	}
-	inspected, raw, err := s.API.ContainerInspectWithRaw(t.Context(), sandbox.ID(), false)
+	inspected, raw, err := s.API.ContainerInspectWithRaw(t.Context(), sandbox.ID, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +40,8 @@ func TestSandboxAsTheEngineSeesIt(t *testing.T) {
 		t.Error("the container's configuration holds the secret")
 	}
 	for name, ok := range map[string]bool{
-		"name":                 inspected.Name == "/"+s.Name+"-sandbox-"+spec.Run,
-		"labels":               inspected.Config.Labels[docker.LabelRun] == spec.Run && inspected.Config.Labels[docker.LabelCell] == cell.ID,
+		"name":                 inspected.Name == "/"+s.Name+"-sandbox-"+spec.Name,
+		"labels":               inspected.Config.Labels[docker.LabelRun] == spec.Name && inspected.Config.Labels[docker.LabelCell] == cell.ID,
 		"user":                 inspected.Config.User == "10001:10001",
 		"cap drop":             slices.Equal(inspected.HostConfig.CapDrop, []string{"ALL"}) && inspected.HostConfig.CapAdd == nil,
 		"no new privileges":    slices.Contains(inspected.HostConfig.SecurityOpt, "no-new-privileges"),
@@ -160,7 +160,7 @@ func TestImageDecidesNothing(t *testing.T) {
 		"VOLUME /data /tmp", `HEALTHCHECK --interval=1s CMD ["/tool", "fill", "/"]`, "WORKDIR /data",
 		"EXPOSE 80", "LABEL "+docker.LabelStack+"=other")
 	sandbox, session := start(t, s, spec)
-	inspected, err := s.API.ContainerInspect(t.Context(), sandbox.ID())
+	inspected, err := s.API.ContainerInspect(t.Context(), sandbox.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func (b *Backend) container(
 	stop := int(max(spec.Limits.StopGrace, time.Second) / time.Second)
 	config := b.config(img, spec.UID, spec.GID)
 	config.WorkingDir = backend.WorkspaceDir
-	config.Labels = b.engine.labels(RoleSandbox, spec.Cell.ID, spec.Run)
+	config.Labels = b.engine.labels(RoleSandbox, spec.Cell.ID, spec.Name)
 	config.StopTimeout = &stop
 	host := b.engine.confined(spec.Limits)
 	host.NetworkMode = container.NetworkMode("container:" + spec.Cell.Holder)

@@ -229,7 +229,7 @@ func TestStartRefuses(t *testing.T) {
 		"root group":          {func(s *backend.Spec) { s.GID = 0 }, "never runs as root"},
 		"negative user":       {func(s *backend.Spec) { s.UID = -1 }, "never runs as root"},
 		"zero":                {func(s *backend.Spec) { *s = backend.Spec{} }, "is not an identifier"},
-		"run is a path":       {func(s *backend.Spec) { s.Run = "../x" }, "is not an identifier"},
+		"run is a path":       {func(s *backend.Spec) { s.Name = "../x" }, "is not an identifier"},
 		"cell is a path":      {func(s *backend.Spec) { s.Cell.ID = "../x" }, "no cell"},
 		"no cell":             {func(s *backend.Spec) { s.Cell = backend.Cell{} }, "no cell"},
 		"no limits":           {func(s *backend.Spec) { s.Limits = backend.Limits{} }, "all are required"},

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { dockertest.Main(m) }
 
 // start starts a sandbox and opens its wire; it is removed when the test ends.
-func start(t *testing.T, s *dockertest.Stack, spec backend.Spec) (backend.Sandbox, *wire.Session) {
+func start(t *testing.T, s *dockertest.Stack, spec backend.Spec) (*backend.Sandbox, *wire.Session) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -28,7 +28,7 @@ func start(t *testing.T, s *dockertest.Stack, spec backend.Spec) (backend.Sandbo
 			t.Error("remove:", err)
 		}
 	})
-	session, err := wire.Open(ctx, sandbox.Stdin(), sandbox.Stdout())
+	session, err := wire.Open(ctx, sandbox.Stdin, sandbox.Stdout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,10 +21,10 @@ var onHostLimits = backend.Limits{
 // StartOnHost starts a canary. Its two streams are the program's own. Beside
 // the network it shares nothing of the host: it is as confined as a sandbox and
 // has no workspace.
-func (b *Backend) StartOnHost(ctx context.Context, o backend.OnHost) (backend.Sandbox, error) {
+func (b *Backend) StartOnHost(ctx context.Context, o backend.OnHost) (*backend.Sandbox, error) {
 	switch {
-	case !validName.MatchString(o.Run):
-		return nil, fmt.Errorf("docker: canary: run %q is not an identifier", o.Run)
+	case !validName.MatchString(o.Name):
+		return nil, fmt.Errorf("docker: canary: run %q is not an identifier", o.Name)
 	case o.UID <= 0 || o.GID <= 0:
 		return nil, fmt.Errorf("docker: canary: user %d:%d: never root", o.UID, o.GID)
 	case len(o.Args) == 0:
@@ -37,7 +37,7 @@ func (b *Backend) StartOnHost(ctx context.Context, o backend.OnHost) (backend.Sa
 	config := b.config(img, o.UID, o.GID)
 	config.Entrypoint = append(config.Entrypoint, o.Args...)
 	config.WorkingDir = "/"
-	config.Labels = b.engine.labels(RoleCanary, "", o.Run)
+	config.Labels = b.engine.labels(RoleCanary, "", o.Name)
 	host := b.engine.confined(onHostLimits)
 	host.NetworkMode = "host"
 	host.SecurityOpt = []string{"no-new-privileges", "seccomp=" + b.seccomp}
@@ -45,7 +45,11 @@ func (b *Backend) StartOnHost(ctx context.Context, o backend.OnHost) (backend.Sa
 	for volume := range img.Config.Volumes {
 		host.Tmpfs[volume] = tmpfsOptions(onHostLimits.TmpBytes, "mode=1777")
 	}
-	return b.engine.launch(ctx, b.engine.stack+"-canary-"+o.Run, config, host)
+	s, err := b.engine.launch(ctx, b.engine.stack+"-canary-"+o.Name, config, host)
+	if err != nil {
+		return nil, err
+	}
+	return s.handle(), nil
 }
 
 // config is the part of a container's configuration that sandboxes and canaries

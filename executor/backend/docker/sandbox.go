@@ -77,20 +77,19 @@ func (s *sandbox) listen(ctx context.Context) {
 	}
 }
 
-func (s *sandbox) ID() string { return s.id }
+// handle is the sandbox as the executor has it.
+func (s *sandbox) handle() *backend.Sandbox {
+	return &backend.Sandbox{ID: s.id, Stdin: stdin{s.streams}, Stdout: s.stdout, Life: s}
+}
 
-// Stdin implements backend.Sandbox: closing it is end of file to PID 1 and leaves
+// stdin is the standard input of a sandbox: closing it is end of file to PID 1 and leaves
 // standard output open.
-func (s *sandbox) Stdin() io.WriteCloser { return stdin{s.streams} }
-
-func (s *sandbox) Stdout() io.Reader { return s.stdout }
-
 type stdin struct{ streams types.HijackedResponse }
 
 func (w stdin) Write(p []byte) (int, error) { return w.streams.Conn.Write(p) }
 func (w stdin) Close() error                { return w.streams.CloseWrite() }
 
-// Wait implements backend.Sandbox. Once the sandbox is removed the engine knows
+// Wait implements backend.Life. Once the sandbox is removed the engine knows
 // nothing of its end any more, and Wait fails.
 func (s *sandbox) Wait(ctx context.Context) (backend.Exit, error) {
 	waitCtx, cancel := context.WithCancel(ctx)
@@ -112,7 +111,7 @@ func (s *sandbox) Wait(ctx context.Context) (backend.Exit, error) {
 	return exit, err
 }
 
-// OOMKilled implements backend.Sandbox. Ask it when something was killed: a yes
+// OOMKilled implements backend.Life. Ask it when something was killed: a yes
 // comes at once, a no only after the engine had time to notice.
 func (s *sandbox) OOMKilled(ctx context.Context) (bool, error) {
 	for deadline := time.Now().Add(oomPatience); ; {
@@ -141,7 +140,7 @@ func (s *sandbox) state(ctx context.Context) (*container.State, error) {
 	return inspected.State, nil
 }
 
-// Remove implements backend.Sandbox. It goes on, within its own time limit, when
+// Remove implements backend.Life. It goes on, within its own time limit, when
 // ctx has ended.
 func (s *sandbox) Remove(ctx context.Context) error {
 	ctx, cancel := steady(ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sallyport/executor/backend"
 	"slices"
 
 	"github.com/docker/docker/api/types/container"
@@ -13,20 +14,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Swept says what a sweep removed.
-type Swept struct {
-	Sandboxes, Canaries, Keepers, Networks int
-	// Cells are the cells of the networks that were removed: whatever leases the
-	// gate still holds for them are the caller's to end.
-	Cells []string
-}
-
 // Sweep removes what an earlier life of this stack left on the engine: sandboxes,
 // canaries and keepers in any state, and the networks of cells, from which the gate
 // is cut off first. It goes by labels alone, and touches no other stack's objects
 // and neither gate nor executor. It must not run while cells are in use.
-func (e *Engine) Sweep(ctx context.Context) (Swept, error) {
-	var s Swept
+func (e *Engine) Sweep(ctx context.Context) (backend.Swept, error) {
+	var s backend.Swept
 	var errs []error
 	// Sandboxes first: they live in the namespaces of the keepers.
 	for _, role := range []struct {

@@ -75,7 +75,7 @@ func TestSweep(t *testing.T) {
 	}
 
 	if out, _ := run(t, session, "cat", "/etc/hosts"); out == "" {
-		t.Errorf("the other stack's sandbox %s does not work any more", otherSandbox.ID())
+		t.Errorf("the other stack's sandbox %s does not work any more", otherSandbox.ID)
 	}
 	if len(other.Containers("")) != 3 || len(other.Networks()) != 1 {
 		t.Error("something of the other stack is gone")

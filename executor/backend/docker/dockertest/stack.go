@@ -211,8 +211,8 @@ func (s *Stack) Spec(cell backend.Cell) backend.Spec {
 		s.t.Fatal(err)
 	}
 	return backend.Spec{
-		Run: "run-" + random(), Image: s.AgentImage, UID: AgentUID, GID: AgentUID,
-		Workspace: workspace, Cell: cell, Limits: Limits(),
+		Name: "run-" + random(), Image: s.AgentImage, UID: AgentUID, GID: AgentUID,
+		Workspace: workspace, Attachment: backend.ByCell, Cell: cell, Limits: Limits(),
 	}
 }
 
