@@ -49,7 +49,8 @@ var allowed = map[string][]string{
 	"sniproxy/resolve": {"firewall", "internal/contain"},
 	"sniproxy/testnet": {"firewall"},
 	"sniproxy":         {"firewall", "firewall/account", "internal/contain", "sniproxy/resolve"},
-	"gate":             {"firewall", "firewall/account", "dnsgate", "sniproxy", "sniproxy/resolve", "gate/control", "internal/contain", "internal/envvars"},
+	"gate/decisionlog": {"firewall", "firewall/account", "gate/control"},
+	"gate":             {"firewall", "firewall/account", "dnsgate", "sniproxy", "sniproxy/resolve", "gate/control", "gate/decisionlog", "internal/contain", "internal/envvars"},
 
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},

@@ -4,20 +4,22 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"testing"
 	"time"
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/gate/decisionlog"
 )
 
 // newTestLease is a lease without a cell, whose lines go nowhere.
 func newTestLease() *lease {
 	d := &Daemon{Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler)}
-	s := &server{Daemon: d, all: newJournal(allRecords), decisions: &decisionLog{w: io.Discard, log: d.Log}}
-	l := &lease{id: "cell-1", server: s, journal: newJournal(runRecords), ledger: account.NewLedger("strict", "sha256:00")}
+	s := &server{Daemon: d, all: decisionlog.NewJournal(allRecords), decisions: decisionlog.NewWriter(io.Discard, d.Log)}
+	l := &lease{id: "cell-1", server: s, journal: decisionlog.NewJournal(runRecords), ledger: account.NewLedger("strict", "sha256:00")}
 	l.Run, l.Lease.Policy = "01JZ", "strict"
-	l.sieve.put = l.putShared
+	l.limit.Put = l.putShared
 	return l
 }
 
@@ -48,25 +50,6 @@ func TestDeliverAllocations(t *testing.T) {
 	}
 }
 
-// The lines of a batch are those that their records have one by one.
-func TestLinesOfBatch(t *testing.T) {
-	records := decisions([]string{"a.npmjs.org", `b\000.example`}, 6)
-	records[2].Cell = "cell-2"
-	records[3].Time = records[3].Time.Add(time.Second)
-	records[4].Digest = ""
-	records[5].Verdict, records[5].Count = firewall.Deny, 3
-	var head batchHead
-	var got []byte
-	want := ""
-	for i := range records {
-		got = head.appendLine(got, &records[i])
-		want += slogLine(t, records[i].Time, records[i])
-	}
-	if string(got) != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
 // BenchmarkDeliver delivers batches of 32 decisions about 2,000 hosts.
 func BenchmarkDeliver(b *testing.B) {
 	hosts := make([]string, 2000)
@@ -82,5 +65,13 @@ func BenchmarkDeliver(b *testing.B) {
 		if err := l.deliver(records); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func decision() account.Record {
+	return account.Record{
+		Time: time.Now(), Run: "01JZ", Cell: "cell-1", Policy: "strict", Digest: "sha256:00",
+		Kind: account.KindDNS, Host: "registry.npmjs.org", Verdict: firewall.Allow, Reason: firewall.ReasonListed,
+		Rule: ".npmjs.org", Line: 7, Detail: "A", Client: netip.MustParseAddrPort("172.30.0.3:40000"),
 	}
 }

@@ -33,6 +33,7 @@ import (
 	"sallyport/dnsgate"
 	"sallyport/firewall"
 	"sallyport/gate/control"
+	"sallyport/gate/decisionlog"
 	"sallyport/sniproxy"
 )
 
@@ -70,9 +71,9 @@ type Daemon struct {
 	// for MetricsOn, which Serve closes. If nil, new ones.
 	Metrics   *Metrics
 	MetricsOn net.Listener
-	// Sink, if not nil, gets the decisions as well; while it cannot write them, the
+	// File, if not nil, gets the decisions as well; while it cannot write them, the
 	// gate denies. The caller closes it after Serve.
-	Sink *Sink
+	File *decisionlog.File
 	// Log gets the decisions and the gate's own doings. Required.
 	Log *slog.Logger
 	// Decisions gets the decisions as lines like those of Log, several in one call
@@ -150,7 +151,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	}
 	s.cancel()
 	s.stop()
-	lost := s.decisions.close()
+	lost := s.decisions.Close()
 	end, done := context.WithTimeout(context.Background(), stopTimeout)
 	defer done()
 	if web.Shutdown(end) != nil {
@@ -173,8 +174,8 @@ type server struct {
 	edition   atomic.Pointer[edition]
 	reloads   sync.Mutex // held while the policies are read anew
 	reloaded  reloadCounts
-	all       *journal // the decisions of all cells
-	decisions *decisionLog
+	all       *decisionlog.Journal // the decisions of all cells
+	decisions *decisionlog.Writer
 	cells     atomic.Pointer[cellRanges] // where no tunnel leads
 	names     *dnsgate.Loop              // of all leases
 
@@ -199,8 +200,8 @@ func newServer(ctx context.Context, d *Daemon) *server {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &server{
-		Daemon: &own, ctx: ctx, cancel: cancel, instance: rand.Text(), all: newJournal(allRecords),
-		decisions: &decisionLog{w: d.Decisions, log: d.Log},
+		Daemon: &own, ctx: ctx, cancel: cancel, instance: rand.Text(), all: decisionlog.NewJournal(allRecords),
+		decisions: decisionlog.NewWriter(d.Decisions, d.Log),
 		leases:    make(map[string]*lease), runs: make(map[string]*runJournal),
 	}
 	s.edition.Store(&edition{Policies: d.Policies, generation: 1, since: time.Now()})
@@ -226,10 +227,10 @@ func (s *server) health() control.Health {
 		status = control.StatusDenying
 		warnings = slices.Insert(warnings, 0, "decisions cannot be written to "+where+": everything is denied until they can")
 	}
-	if s.Sink != nil && !s.Sink.Ready() {
-		unwritable(s.Sink.path)
+	if s.File != nil && !s.File.Ready() {
+		unwritable(s.File.Path())
 	}
-	if !s.decisions.ready() {
+	if !s.decisions.Ready() {
 		unwritable("the log")
 	}
 	for _, w := range e.Warnings() {

@@ -16,6 +16,7 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
+	"sallyport/gate/decisionlog"
 )
 
 // refuse makes the error that a call is answered with.
@@ -147,26 +148,26 @@ func (s *server) getDecisions(w http.ResponseWriter, r *http.Request) (any, erro
 	w.WriteHeader(http.StatusOK)
 	lines := json.NewEncoder(w)
 	buf := make([]account.Record, 64)
-	for b := (batch{}); out.Flush() == nil; {
-		b = j.read(b.next, buf)
-		if b.missed > 0 {
-			buf[0], b.n, b.next = dropped(run, b.missed), 1, b.next-uint64(b.n)
+	for b := (decisionlog.Batch{}); out.Flush() == nil; {
+		b = j.Read(b.Next, buf)
+		if b.Missed > 0 {
+			buf[0], b.N, b.Next = dropped(run, b.Missed), 1, b.Next-uint64(b.N)
 		}
-		for _, rec := range buf[:b.n] {
+		for _, rec := range buf[:b.N] {
 			if lines.Encode(rec) != nil {
 				return nil, nil // the reader has gone
 			}
 		}
 		switch {
-		case b.n > 0:
-		case b.complete || !follow:
+		case b.N > 0:
+		case b.Complete || !follow:
 			_ = lines.Encode(account.Record{Time: time.Now(), Run: run, Kind: control.KindEnd})
 			return nil, nil
-		case b.over:
+		case b.Over:
 			return nil, nil
 		default:
 			select {
-			case <-b.changed:
+			case <-b.Changed:
 			case <-r.Context().Done():
 				return nil, nil
 			}

@@ -16,6 +16,7 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
+	"sallyport/gate/decisionlog"
 	"sallyport/internal/contain"
 	"sallyport/sniproxy"
 	"sallyport/sniproxy/resolve"
@@ -29,8 +30,8 @@ type lease struct {
 	tunnel  *sniproxy.Server
 	ledger  *account.Ledger
 	server  *server
-	journal *journal // of the run
-	sieve   sieve
+	journal *decisionlog.Journal // of the run
+	limit   decisionlog.Limit
 
 	cancel context.CancelFunc
 	// ended is closed when nothing of the lease runs any more and all its records
@@ -117,7 +118,7 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 		server: s, journal: s.joinRun(want.Run), cancel: cancel, ended: make(chan struct{}),
 	}
 	l.policy.Store(policy)
-	l.sieve.put = l.putShared
+	l.limit.Put = l.putShared
 	l.tunnel = &sniproxy.Server{
 		Current: l.current, Page: l.page(), Prefix: l.Prefix, Record: l.record, Flush: l.flush,
 		Meter: account.NewMeter(policy.Budget()), Parked: s.Parked, Proxy: s.Proxy, Dial: s.dial, Log: s.Log.With("cell", id),
@@ -149,10 +150,10 @@ func (s *server) admit(id string, want control.Lease) error {
 func (s *server) serve(ctx context.Context, l *lease, sockets *sockets) {
 	err := l.serve(ctx, sockets)
 	l.cancel()
-	l.sieve.end()
+	l.limit.End()
 	if err != nil {
 		s.Log.Error("cell failed: its listeners are closed", "cell", l.id, "run", l.Run, "error", err)
-		l.journal.end(false)
+		l.journal.End(false)
 	}
 	close(l.ended)
 }
@@ -191,7 +192,7 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 // denies everything.
 func (l *lease) current() *firewall.Policy {
 	p := l.policy.Load()
-	if s := l.server; !s.decisions.ready() || s.Sink != nil && !s.Sink.Ready() {
+	if s := l.server; !s.decisions.Ready() || s.File != nil && !s.File.Ready() {
 		return p.Closed(firewall.ReasonLog, "the gate cannot write its log of decisions")
 	}
 	return p

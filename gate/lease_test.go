@@ -265,7 +265,7 @@ func TestFailedCell(t *testing.T) {
 	sockets.tls.Close()
 	s.serve(ctx, failing, sockets)
 
-	if b := failing.journal.read(0, make([]account.Record, 1)); !b.over || b.complete {
+	if b := failing.journal.Read(0, make([]account.Record, 1)); !b.Over || b.Complete {
 		t.Errorf("journal %+v, want it broken", b)
 	}
 	if c, err := g.dialCell("tcp4", 1, 1, g.daemon.ports.dns); err == nil {

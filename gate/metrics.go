@@ -101,7 +101,7 @@ func (m state) Collect(to chan<- prometheus.Metric) {
 	if s == nil {
 		return
 	}
-	open, faults, current := int64(0), s.decisions.faults.Load(), 1.0
+	open, faults, current := int64(0), s.decisions.Faults(), 1.0
 	s.mu.Lock()
 	leases := len(s.leases)
 	for _, l := range s.leases {
@@ -120,8 +120,8 @@ func (m state) Collect(to chan<- prometheus.Metric) {
 	value(stalledMaxDesc, prometheus.GaugeValue, float64(s.Parked.Limit()))
 	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.good.Load()), "ok")
 	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.bad.Load()), "refused")
-	if s.Sink != nil {
-		faults += s.Sink.faults.Load()
+	if s.File != nil {
+		faults += s.File.Faults()
 	}
 	value(faultsDesc, prometheus.CounterValue, float64(faults))
 	value(currentDesc, prometheus.GaugeValue, current)

@@ -199,7 +199,7 @@ func (p *page) refusals(host string) []refusalSeen {
 		reason firewall.Reason
 	}
 	seen, list := make(map[key]bool), []refusalSeen{}
-	for _, r := range p.lease.journal.latest() {
+	for _, r := range p.lease.journal.Latest() {
 		k := key{r.Kind, r.Host, r.Port, r.Reason}
 		if r.Verdict != firewall.Deny || host != "" && r.Host != host || seen[k] {
 			continue
@@ -211,16 +211,5 @@ func (p *page) refusals(host string) []refusalSeen {
 		}
 	}
 	slices.Reverse(list)
-	return list
-}
-
-// latest copies what the journal holds, the newest first.
-func (j *journal) latest() []account.Record {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	list := make([]account.Record, 0, len(j.records))
-	for i := range uint64(len(j.records)) {
-		list = append(list, j.records[(j.next-1-i)%uint64(j.most)])
-	}
 	return list
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"sallyport/gate/decisionlog"
 	"syscall"
 )
 
@@ -39,11 +40,11 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 		d.Warnings = append(d.Warnings, w)
 	}
 	if settings.DecisionLog != "" {
-		if d.Sink, err = OpenSink(settings.DecisionLog, settings.sinkSize(), log); err != nil {
+		if d.File, err = decisionlog.OpenFile(settings.DecisionLog, settings.fileSize(), log); err != nil {
 			return err
 		}
 		defer func() {
-			if err := d.Sink.Close(); err != nil {
+			if err := d.File.Close(); err != nil {
 				log.Error("closing the file of decisions", "error", err)
 			}
 		}()

@@ -13,6 +13,7 @@ import (
 	// over TLS where the machine has none.
 	_ "golang.org/x/crypto/x509roots/fallback"
 
+	"sallyport/gate/decisionlog"
 	"sallyport/internal/envvars"
 	"sallyport/sniproxy"
 	"sallyport/sniproxy/resolve"
@@ -78,8 +79,8 @@ func (s Settings) cache() CacheSize {
 
 func (s Settings) parked() *sniproxy.Parked { return sniproxy.NewParked(int64(s.StalledBytes)) }
 
-func (s Settings) sinkSize() SinkSize {
-	return SinkSize{Bytes: int64(s.DecisionLogSize), Files: s.DecisionLogFiles}
+func (s Settings) fileSize() decisionlog.FileSize {
+	return decisionlog.FileSize{Bytes: int64(s.DecisionLogSize), Files: s.DecisionLogFiles}
 }
 
 // A byteSize is a number of bytes, written as 64MiB.

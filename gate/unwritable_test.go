@@ -18,6 +18,7 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
+	"sallyport/gate/decisionlog"
 	"sallyport/internal/output"
 )
 
@@ -61,7 +62,7 @@ func breaking(t *testing.T, file bool) (g *testGate, setBroken func(bool)) {
 		d.Decisions = log
 		d.Load = func() (*firewall.Policies, error) { return firewall.Load(path) }
 		if file {
-			d.Sink = openSink(t, link, SinkSize{Bytes: 1 << 20, Files: 2})
+			d.File = openFile(t, link, decisionlog.FileSize{Bytes: 1 << 20, Files: 2})
 		}
 	})
 	return g, setBroken
@@ -99,7 +100,7 @@ func TestLogThatFailsDenies(t *testing.T) {
 		if status := g.get(t, 1, "www.site.example"); status != http.StatusForbidden {
 			t.Errorf("a request that cannot be written: status %d", status)
 		}
-		time.Sleep(retryAfter) // it tries again, in vain
+		time.Sleep(decisionlog.RetryAfter) // it tries again, in vain
 	}
 	if h, err := g.Health(t.Context()); err != nil || !denying(h) {
 		t.Errorf("health %+v, %v", h, err)

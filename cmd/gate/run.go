@@ -10,6 +10,7 @@ import (
 
 	"sallyport/gate"
 	"sallyport/gate/control"
+	"sallyport/gate/decisionlog"
 	"sallyport/internal/version"
 )
 
@@ -30,7 +31,7 @@ func run(ctx context.Context, args, environ []string, stdout io.Writer) error {
 	}
 	switch {
 	case len(args) == 0:
-		out := gate.LogWriter(stdout)
+		out := decisionlog.OnPipe(stdout)
 		return gate.Run(ctx, settings, version.String(), slog.New(slog.NewJSONHandler(out, nil)), out)
 	case len(args) == 1 && args[0] == "health":
 		return health(ctx, settings.ControlSocket, stdout)

@@ -7,11 +7,11 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/gate/decisionlog"
 )
 
 // What a sandbox has refused without end has a bounded number of lines, which come
@@ -61,7 +61,7 @@ func TestFloodOfRefusalsHasFewLines(t *testing.T) {
 					lines, sum = lines+1, sum+max(r.Count, 1)
 				}
 			}
-			most := lineBurst + (lineRate+1)*int64(2+time.Since(begun)/time.Second)
+			most := decisionlog.LineBurst + (decisionlog.LineRate+1)*int64(2+time.Since(begun)/time.Second)
 			if sum != times || lines > most {
 				t.Errorf("%d lines, want at most %d, of %d refusals, want %d", lines, most, sum, times)
 			}
@@ -110,62 +110,6 @@ func helloOf(t *testing.T, host string) string {
 	return string(b[:n])
 }
 
-// Each cause has lines of its own, what reaches a host has one each, and nothing is
-// lost at the end.
-func TestSieve(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var shared []account.Record
-		s := sieve{put: func(r account.Record) { shared = append(shared, r) }}
-		deny := func(kind account.Kind, reason firewall.Reason, n int) []account.Record {
-			list := make([]account.Record, n)
-			for i := range list {
-				list[i] = account.Record{Kind: kind, Verdict: firewall.Deny, Reason: reason, Line: i}
-			}
-			return list
-		}
-		const many = 10 * lineBurst
-		flood := deny(account.KindTLS, firewall.ReasonBadHello, many)
-		allowed := account.Record{Kind: account.KindTLS, Verdict: firewall.Allow, Reason: firewall.ReasonListed}
-		cut := account.Record{Kind: account.KindTLS, Verdict: firewall.Deny, Reason: firewall.ReasonBudget, BytesUp: 1}
-		tallied := account.Record{Kind: account.KindTLS, Verdict: firewall.Deny, Reason: firewall.ReasonBadHello, Count: 9}
-		for i := range many / 4 {
-			flood[4*i], flood[4*i+1], flood[4*i+2] = allowed, cut, tallied
-		}
-		passed := s.pass(flood)
-		if want := many/4*3 + lineBurst; len(passed) != want {
-			t.Fatalf("%d lines, want %d", len(passed), want)
-		}
-		if passed[2].Count != 9 || passed[3].Line != 3 || passed[4].Reason != firewall.ReasonListed {
-			t.Errorf("not in their order: %+v", passed[:5])
-		}
-		for _, other := range []struct {
-			kind   account.Kind
-			reason firewall.Reason
-		}{{account.KindTLS, firewall.ReasonNoSNI}, {account.KindHTTP, firewall.ReasonBadHello}} {
-			if n := len(s.pass(deny(other.kind, other.reason, 1))); n != 1 {
-				t.Errorf("no line of %+v", other)
-			}
-		}
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		if n := len(s.pass(deny(account.KindTLS, firewall.ReasonBadHello, many))); n != 2*lineRate {
-			t.Errorf("%d lines after two seconds, want %d", n, 2*lineRate)
-		}
-		page := account.Record{Kind: account.KindHTTP, Verdict: firewall.Allow, Reason: firewall.ReasonPolicyPage}
-		for range 2 * lineBurst {
-			s.pass([]account.Record{page})
-		}
-		s.end()
-		sum := map[firewall.Verdict]int64{}
-		for _, r := range shared {
-			sum[r.Verdict] += max(r.Count, 1)
-		}
-		if sum[firewall.Deny] != many/4-lineBurst+many-2*lineRate || sum[firewall.Allow] != lineBurst || len(shared) > 8 {
-			t.Errorf("%v in %d shared lines: %+v", sum, len(shared), shared)
-		}
-	})
-}
-
 // A refusal allocates nothing more than an allowance does.
 func TestRefusalAllocations(t *testing.T) {
 	l := newTestLease()
@@ -185,5 +129,5 @@ func TestRefusalAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, deliver); n != 0 {
 		t.Errorf("%v allocations for %d refusals, want none", n, len(records))
 	}
-	l.sieve.end()
+	l.limit.End()
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,19 +18,20 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
+	"sallyport/gate/decisionlog"
 )
 
-func openSink(t *testing.T, path string, limits SinkSize) *Sink {
+func openFile(t *testing.T, path string, limits decisionlog.FileSize) *decisionlog.File {
 	t.Helper()
-	s, err := OpenSink(path, limits, slog.New(slog.DiscardHandler))
+	s, err := decisionlog.OpenFile(path, limits, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// sunk reads the records of one file; a line that is not one fails the test.
-func sunk(t *testing.T, path string) []account.Record {
+// recordsOf reads the records of one file; a line that is not one fails the test.
+func recordsOf(t *testing.T, path string) []account.Record {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -49,119 +49,8 @@ func sunk(t *testing.T, path string) []account.Record {
 	return records
 }
 
-func hostRecord(i int) account.Record {
-	return account.Record{Time: time.Now(), Kind: account.KindTLS, Host: fmt.Sprintf("h%d.example", i),
-		Verdict: firewall.Allow, Reason: firewall.ReasonListed}
-}
-
-// The files are bounded in size and number, and what they hold is the latest,
-// without gaps. A sink that is opened again goes on.
-func TestSinkRotates(t *testing.T) {
-	for _, atOnce := range []int{1, 100} {
-		t.Run(fmt.Sprint(atOnce, " at once"), func(t *testing.T) { sinkRotates(t, atOnce) })
-	}
-}
-
-func sinkRotates(t *testing.T, atOnce int) {
-	path := filepath.Join(t.TempDir(), "decisions.ndjson")
-	limits := SinkSize{Bytes: 4096, Files: 3}
-	const n = 200
-	s := openSink(t, path, limits)
-	var batch []account.Record
-	for i := range n {
-		if i == n/2 {
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			s = openSink(t, path, limits)
-		}
-		if batch = append(batch, hostRecord(i)); len(batch) == atOnce {
-			s.Add(batch...)
-			batch = nil
-		}
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	var all []account.Record
-	for _, name := range []string{path + ".2", path + ".1", path} {
-		info, err := os.Stat(name)
-		if err != nil || info.Size() > limits.Bytes || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v", name, info, err)
-		}
-		all = append(all, sunk(t, name)...)
-	}
-	for i, r := range all {
-		if want := fmt.Sprintf("h%d.example", n-len(all)+i); r.Host != want {
-			t.Fatalf("record %d is of %s, want %s", i, r.Host, want)
-		}
-	}
-	if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 3 || len(all) < 20 {
-		t.Errorf("%d files, %d records", len(entries), len(all))
-	}
-}
-
-func TestOpenSinkRefuses(t *testing.T) {
-	dir := t.TempDir()
-	for path, limits := range map[string]SinkSize{
-		dir:                           {Bytes: 4096, Files: 2},
-		filepath.Join(dir, "no", "x"): {Bytes: 4096, Files: 2},
-		filepath.Join(dir, "a"):       {Bytes: 100, Files: 2},
-		filepath.Join(dir, "b"):       {Bytes: 4096},
-	} {
-		if _, err := OpenSink(path, limits, slog.New(slog.DiscardHandler)); err == nil {
-			t.Errorf("%s with %+v was opened", path, limits)
-		}
-	}
-}
-
-// A disk that is full in the middle of a line: the half is taken back, and the
-// line is written when there is room.
-//
-// probe: L6
-// oracle: the file, read line by line
-func TestSinkHalfLine(t *testing.T) {
-	signal.Ignore(unix.SIGXFSZ)
-	defer signal.Reset(unix.SIGXFSZ)
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
-		t.Fatal(err)
-	}
-	set := func(l unix.Rlimit) {
-		t.Helper()
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &l); err != nil {
-			t.Fatal(err)
-		}
-	}
-	path := filepath.Join(t.TempDir(), "decisions.ndjson")
-	s := openSink(t, path, SinkSize{Bytes: 1 << 20, Files: 1})
-	defer set(was)
-	set(unix.Rlimit{Cur: 5000, Max: was.Max})
-	n := 0
-	for ; s.Ready() && n < 100; n++ {
-		s.Add(hostRecord(n))
-	}
-	if n == 100 {
-		t.Fatal("the limit was not reached")
-	}
-	s.Add(hostRecord(n)) // one that was decided before
-	if got := len(sunk(t, path)); got != n-1 {
-		t.Errorf("%d whole lines after %d", got, n)
-	}
-	set(was)
-	ready(t, s)
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	for i, r := range sunk(t, path) {
-		if r.Host != fmt.Sprintf("h%d.example", i) || i > n {
-			t.Errorf("record %d is of %s", i, r.Host)
-		}
-	}
-}
-
 // ready waits until s has found out by itself that it can write again.
-func ready(t *testing.T, s *Sink) {
+func ready(t *testing.T, s *decisionlog.File) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !s.Ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -178,10 +67,10 @@ func TestHungDiskHoldsUpNobody(t *testing.T) {
 	if err := errors.Join(os.Symlink("/dev/full", link), unix.Mkfifo(pipe, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	var sink *Sink
+	var disk *decisionlog.File
 	g := start(t, upstream(t), func(d *Daemon) {
-		sink = openSink(t, link, SinkSize{Bytes: 1 << 20, Files: 2})
-		d.Sink = sink
+		disk = openFile(t, link, decisionlog.FileSize{Bytes: 1 << 20, Files: 2})
+		d.File = disk
 	})
 	g.lease(t, "cell-1", cellLease(1, "run-1", "strict"))
 	open, err := g.tunnel(t, 1, "www.site.example")
@@ -189,17 +78,16 @@ func TestHungDiskHoldsUpNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.wantResolved(t, 1, "first.site.example.") // the write of this one fails
-	if sink.Ready() {
+	if disk.Ready() {
 		t.Fatal("control: a full disk takes decisions")
 	}
 	// To open a pipe that nobody reads hangs.
 	if err := errors.Join(os.Symlink(pipe, link+".new"), os.Rename(link+".new", link)); err != nil {
 		t.Fatal(err)
 	}
-	for held := 0; held < 5; time.Sleep(retryAfter) { // until a try hangs
-		if held++; sink.writing.TryLock() {
-			held = 0
-			sink.writing.Unlock()
+	for held, before := 0, int64(0); held < 5; time.Sleep(decisionlog.RetryAfter) { // until a try hangs
+		if held++; disk.Faults() != before {
+			held, before = 0, disk.Faults()
 		}
 	}
 	for range 3 {
@@ -230,43 +118,11 @@ func TestHungDiskHoldsUpNobody(t *testing.T) {
 			t.Errorf("the line %q is not of %s", lines.Text(), want)
 		}
 	}
-	ready(t, sink)
+	ready(t, disk)
 	g.wantResolved(t, 1, "last.site.example.")
 	g.stop()
-	if err := sink.Close(); err != nil {
+	if err := disk.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-// What waits is bounded, denials do not take the room of allowances, and a sink
-// that ends with some left says so.
-func TestSinkPendingIsBounded(t *testing.T) {
-	link := filepath.Join(t.TempDir(), "decisions.ndjson")
-	if err := os.Symlink("/dev/full", link); err != nil {
-		t.Fatal(err)
-	}
-	s := openSink(t, link, SinkSize{Bytes: 4096, Files: 2})
-	denied := account.Record{Verdict: firewall.Deny, Reason: firewall.ReasonBadName}
-	pending := func() int {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.pending)
-	}
-	for range maxPending {
-		s.Add(denied)
-	}
-	if n := pending(); n != maxPending/2 {
-		t.Errorf("%d denials wait", n)
-	}
-	for i := range maxPending {
-		s.Add(hostRecord(i))
-	}
-	s.Add(account.Record{Verdict: firewall.Deny, Reason: firewall.ReasonLog})
-	if pending() != maxPending || s.lost != maxPending || s.refused != 1 {
-		t.Errorf("%d wait, %d lost, %d refused", len(s.pending), s.lost, s.refused)
-	}
-	if err := s.Close(); err == nil || !strings.Contains(err.Error(), fmt.Sprint(2*maxPending)) {
-		t.Errorf("closing: %v", err)
 	}
 }
 
@@ -289,13 +145,13 @@ func TestFullDiskDenies(t *testing.T) {
 		}
 	}
 	point("/dev/full")
-	var sink *Sink
+	var disk *decisionlog.File
 	g := start(t, upstream(t), func(d *Daemon) {
 		var err error
-		if sink, err = OpenSink(link, SinkSize{Bytes: 1 << 20, Files: 2}, d.Log); err != nil {
+		if disk, err = decisionlog.OpenFile(link, decisionlog.FileSize{Bytes: 1 << 20, Files: 2}, d.Log); err != nil {
 			t.Fatal(err)
 		}
-		d.Sink = sink
+		d.File = disk
 	})
 	g.lease(t, "cell-1", cellLease(1, "run-1", "strict"))
 
@@ -339,11 +195,11 @@ func TestFullDiskDenies(t *testing.T) {
 		}
 	}
 	g.stop()
-	if err := sink.Close(); err != nil {
+	if err := disk.Close(); err != nil {
 		t.Error(err)
 	}
 	var got []string
-	for _, r := range sunk(t, file) {
+	for _, r := range recordsOf(t, file) {
 		got = append(got, fmt.Sprint(r.Kind, " ", r.Host, " ", r.Reason))
 	}
 	want := "dns first.site.example listed, tls www.site.example listed, dropped  , dns last.site.example listed"

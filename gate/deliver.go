@@ -1,23 +1,17 @@
 package gate
 
 import (
-	"log/slog"
-
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/internal/contain"
 )
-
-// levelDecision is that of the decisions in the log, allowed or not: which of
-// them matter is for the reader to say.
-const levelDecision = slog.LevelInfo
 
 // record keeps one decision; flush comes after it.
 func (l *lease) record(r account.Record) { l.keep([]account.Record{r}) }
 
 // flush writes the lines of what was recorded. What was decided is done already;
 // what could not be written is kept, and denies what is to be decided.
-func (l *lease) flush() { _ = l.server.decisions.flush() }
+func (l *lease) flush() { _ = l.server.decisions.Flush() }
 
 // deliver delivers decisions: to the receipt, the metrics, the file, the log and
 // the streams. It returns when they are written, or the error of that. It
@@ -27,7 +21,7 @@ func (l *lease) deliver(records []account.Record) error {
 	if !l.keep(records) {
 		return nil
 	}
-	return l.server.decisions.flush()
+	return l.server.decisions.Flush()
 }
 
 // keep is deliver without the end of it, to write the lines; false means that
@@ -36,7 +30,7 @@ func (l *lease) keep(records []account.Record) (waits bool) {
 	l.complete(records)
 	l.ledger.AddAll(records)
 	l.server.Metrics.decided(records)
-	return l.put(l.sieve.pass(records))
+	return l.put(l.limit.Pass(records))
 }
 
 // complete fills in what only the lease knows of its records, and the digest of the
@@ -63,12 +57,12 @@ func (l *lease) put(records []account.Record) (waits bool) {
 		return false
 	}
 	s := l.server
-	if s.Sink != nil {
-		s.Sink.Add(records...)
+	if s.File != nil {
+		s.File.Add(records...)
 	}
-	waits = s.decisions.add(records...)
-	l.journal.add(records...)
-	s.all.add(records...)
+	waits = s.decisions.Add(records...)
+	l.journal.Add(records...)
+	s.all.Add(records...)
 	return waits
 }
 

@@ -1,14 +1,19 @@
-package gate
+package decisionlog
 
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"net/netip"
 	"strconv"
 	"time"
 
 	"sallyport/firewall/account"
 )
+
+// Level is that of the decisions in the log, allowed or not: which of them matter is for
+// the reader to say.
+const Level = slog.LevelInfo
 
 // A batchHead is where the last line has what the next one, of the same cell and
 // time, begins with, too.

@@ -1,4 +1,4 @@
-package gate
+package decisionlog
 
 import (
 	"sync"
@@ -9,21 +9,22 @@ import (
 	"sallyport/firewall/account"
 )
 
-// The bounds of a sieve, for each cause: what a program that is refused asks for in
+// The bounds of a Limit, for each cause: what a program that is refused asks for in
 // good faith is below them.
 const (
-	lineRate  = 20 // lines a second
-	lineBurst = 100
+	LineRate  = 20 // lines a second
+	LineBurst = 100
 )
 
-// A sieve says which decisions of a lease have a line of their own. A sandbox can
+// A Limit says which decisions of a lease have a line of their own. A sandbox can
 // have itself refused tens of thousands of times a second, and the lines of that
 // would drive those of all other runs out of a log of bounded size. So of what
 // reaches nothing, so many decisions a second of each cause have one, and the
 // others share one a second (account.Tally). Receipt and metrics count all; they
 // come before it.
-type sieve struct {
-	put func(account.Record) // gets the shared ones
+type Limit struct {
+	// Put gets the shared lines. Required.
+	Put func(account.Record)
 
 	mu     sync.Mutex // guards causes
 	causes []*cause   // no more of them than the code has reasons
@@ -38,13 +39,13 @@ type cause struct {
 	tally   *account.Tally
 }
 
-// pass returns the records that have a line, in their order, and tallies the
+// Pass returns the records that have a line, in their order, and tallies the
 // others. It moves them within the slice.
-func (s *sieve) pass(records []account.Record) []account.Record {
+func (l *Limit) Pass(records []account.Record) []account.Record {
 	kept := 0
 	for i := range records {
 		r := &records[i]
-		if !reachesNothing(r) || r.Count > 1 || s.admit(r) {
+		if !reachesNothing(r) || r.Count > 1 || l.admit(r) {
 			if kept != i {
 				records[kept] = *r
 			}
@@ -60,8 +61,8 @@ func reachesNothing(r *account.Record) bool {
 	return r.Verdict != firewall.Allow && r.BytesUp|r.BytesDown == 0 || r.Reason == firewall.ReasonPolicyPage
 }
 
-func (s *sieve) admit(r *account.Record) bool {
-	c := s.cause(r)
+func (l *Limit) admit(r *account.Record) bool {
+	c := l.cause(r)
 	if c.limiter.Allow() {
 		return true
 	}
@@ -70,28 +71,28 @@ func (s *sieve) admit(r *account.Record) bool {
 }
 
 // cause finds or makes the cause of r.
-func (s *sieve) cause(r *account.Record) *cause {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.causes {
+func (l *Limit) cause(r *account.Record) *cause {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.causes {
 		if c.kind == r.Kind && c.verdict == r.Verdict && c.reason == r.Reason {
 			return c
 		}
 	}
 	of := account.Record{Kind: r.Kind, Port: r.Port, Verdict: r.Verdict, Reason: r.Reason}
 	c := &cause{
-		kind: r.Kind, verdict: r.Verdict, reason: r.Reason, limiter: rate.NewLimiter(lineRate, lineBurst),
-		tally: account.NewTally(of, account.Numbered("more of this kind and reason, without lines of their own"), s.put),
+		kind: r.Kind, verdict: r.Verdict, reason: r.Reason, limiter: rate.NewLimiter(LineRate, LineBurst),
+		tally: account.NewTally(of, account.Numbered("more of this kind and reason, without lines of their own"), l.Put),
 	}
-	s.causes = append(s.causes, c)
+	l.causes = append(l.causes, c)
 	return c
 }
 
-// end puts what is tallied and has no line yet. No record may be passed any more.
-func (s *sieve) end() {
-	s.mu.Lock()
-	causes := s.causes
-	s.mu.Unlock()
+// End puts what is tallied and has no line yet. No record may be passed any more.
+func (l *Limit) End() {
+	l.mu.Lock()
+	causes := l.causes
+	l.mu.Unlock()
 	for _, c := range causes {
 		c.tally.End()
 	}

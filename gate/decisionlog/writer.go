@@ -1,4 +1,8 @@
-package gate
+// Package decisionlog keeps the gate's decisions: a Writer makes lines of the log of them, a
+// File has them on disk, a Journal keeps the latest for whoever follows a stream, and a
+// Limit says which of them share a line. What cannot be written is kept and tried again;
+// until then Writer and File are not Ready, and the gate denies.
+package decisionlog
 
 import (
 	"bytes"
@@ -7,14 +11,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
@@ -28,14 +27,14 @@ const (
 	maxUnwritten = 1 << 20
 )
 
-// A decisionLog writes decisions as the lines that log/slog's JSON handler would
+// A Writer writes decisions as the lines that log/slog's JSON handler would
 // write of them, at a fraction of its cost: those of one batch of queries go to the
 // writer in one piece. It has no timer and no goroutine. Whoever adds lines
 // flushes them before it acts on the decision; while the writer blocks, so do they.
 //
 // What a writer that fails does not take is kept and tried again, and until then
-// the log is not ready: the gate denies what is new, as with a Sink.
-type decisionLog struct {
+// the log is not ready: the gate denies what is new, as with a File.
+type Writer struct {
 	w   io.Writer
 	log *slog.Logger // gets the decisions if w is nil, and the log's own faults
 
@@ -52,28 +51,35 @@ type decisionLog struct {
 	lost    int64      // decisions whose lines found no room
 }
 
-// errDown is what flush says of lines that it does not try to write yet.
+// NewWriter makes a Writer to w; with a nil w, log gets the decisions, and the faults of
+// the log in any case.
+func NewWriter(w io.Writer, log *slog.Logger) *Writer { return &Writer{w: w, log: log} }
+
+// Faults is how many writes have failed.
+func (d *Writer) Faults() int64 { return d.faults.Load() }
+
+// errDown is what Flush says of lines that it does not try to write yet.
 var errDown = errors.New("gate: decisions cannot be written")
 
-// add appends the lines of the records, which flush writes. It returns false
+// Add appends the lines of the records, which Flush writes. It returns false
 // where there is nothing to flush: what is denied because nothing can be written
 // waits for nobody.
-func (d *decisionLog) add(records ...account.Record) (waits bool) {
+func (d *Writer) Add(records ...account.Record) (waits bool) {
 	if d.w == nil {
 		for i := range records {
-			d.log.LogAttrs(context.Background(), levelDecision, "decision", records[i].LogAttrs()...)
+			d.log.LogAttrs(context.Background(), Level, "decision", records[i].LogAttrs()...)
 		}
 		return false
 	}
 	waits, full := d.keep(records)
 	if full {
-		_ = d.flush() // the caller's own, which follows, has the error
+		_ = d.Flush() // the caller's own, which follows, has the error
 	}
 	return waits
 }
 
-// keep is add without the end of it; full says that it is time to write.
-func (d *decisionLog) keep(records []account.Record) (waits, full bool) {
+// keep is Add without the end of it; full says that it is time to write.
+func (d *Writer) keep(records []account.Record) (waits, full bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock() // also after a panic: all cells need it
 	var head batchHead
@@ -94,31 +100,31 @@ func (d *decisionLog) keep(records []account.Record) (waits, full bool) {
 	return waits, len(d.lines) >= flushAt
 }
 
-// flush returns when every line that was added before is written. What could
+// Flush returns when every line that was added before is written. What could
 // not be written stays for the next time.
-func (d *decisionLog) flush() error {
+func (d *Writer) Flush() error {
 	if d.w == nil {
 		return nil
 	}
 	d.writing.Lock()
 	defer d.writing.Unlock()
-	if d.down.Load() && time.Since(d.tried) < retryAfter {
+	if d.down.Load() && time.Since(d.tried) < RetryAfter {
 		return errDown
 	}
 	return d.write()
 }
 
-// ready reports whether decisions can be written. While they cannot, it has what
+// Ready reports whether decisions can be written. While they cannot, it has what
 // waits tried again now and then, and does not wait for that: it is asked on the
-// loops of all cells. close waits for a try, which holds d.writing.
-func (d *decisionLog) ready() bool {
+// loops of all cells. Close waits for a try, which holds d.writing.
+func (d *Writer) Ready() bool {
 	if !d.down.Load() {
 		return true
 	}
 	if !d.writing.TryLock() { // somebody tries it just now, and may have to wait
 		return false
 	}
-	if !d.down.Load() || time.Since(d.tried) < retryAfter {
+	if !d.down.Load() || time.Since(d.tried) < RetryAfter {
 		d.writing.Unlock()
 		return !d.down.Load()
 	}
@@ -130,7 +136,7 @@ func (d *decisionLog) ready() bool {
 }
 
 // write writes what waits. d.writing is held.
-func (d *decisionLog) write() error {
+func (d *Writer) write() error {
 	d.mu.Lock()
 	lines := d.lines
 	d.lines, d.spare = d.spare[:0], nil
@@ -152,8 +158,8 @@ func (d *decisionLog) write() error {
 	return nil
 }
 
-// close writes what waits, once more. An error says what is lost.
-func (d *decisionLog) close() error {
+// Close writes what waits, once more. An error says what is lost.
+func (d *Writer) Close() error {
 	if d.w == nil {
 		return nil
 	}
@@ -171,7 +177,7 @@ func (d *decisionLog) close() error {
 
 // fail notes that the log cannot be written, and keeps what is left of the lines.
 // d.writing is held.
-func (d *decisionLog) fail(left []byte, err error) {
+func (d *Writer) fail(left []byte, err error) {
 	d.mu.Lock()
 	d.lines = append(left, d.lines...)
 	d.mu.Unlock()
@@ -180,57 +186,4 @@ func (d *decisionLog) fail(left []byte, err error) {
 	if !d.down.Swap(true) {
 		d.log.Error("decisions cannot be written to the log: everything is denied until they can", "error", err)
 	}
-}
-
-// LogWriter returns what writes to out at the least cost where out is a pipe, as
-// under an engine, and else out itself. Each Write is in one piece, also where out's
-// reader is slow, among those of the writer that it returns. Only what was written
-// is counted, and the errors are those of out.
-func LogWriter(out io.Writer) io.Writer {
-	file, ok := out.(*os.File)
-	if !ok {
-		return out
-	}
-	if info, err := file.Stat(); err != nil || info.Mode().Type() != os.ModeNamedPipe {
-		return out // a call on anything else may wait in the kernel, whatever its flags say
-	}
-	p := &pipe{File: file, quick: -1}
-	raw, err := file.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) {
-			// Opened anew: the flags of the descriptor are shared with whoever made it.
-			p.quick, err = unix.Open("/proc/self/fd/"+strconv.Itoa(int(fd)), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-		})
-	}
-	if err != nil || p.quick < 0 {
-		return out
-	}
-	return p
-}
-
-// A pipe writes what fits without telling the Go runtime. A call of which it knows
-// wakes its monitor thread, where the program was idle, and for one line that costs
-// more than to write it.
-type pipe struct {
-	*os.File // waits for what does not fit
-	quick    int
-
-	mu sync.Mutex // held while a Write is under way
-}
-
-func (p *pipe) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(b) == 0 {
-		return 0, nil
-	}
-	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(p.quick), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
-	if errno != 0 {
-		n = 0
-	}
-	if int(n) == len(b) {
-		return len(b), nil
-	}
-	more, err := p.File.Write(b[n:])
-	return int(n) + more, err
 }
