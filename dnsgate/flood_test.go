@@ -70,8 +70,18 @@ func TestForeignClient(t *testing.T) {
 	}
 	// 51 events of one stranger: a record at once, one at the end, and one a
 	// second between them on a slow machine.
-	if n := len(g.take()); n > 10 {
+	records := g.take()
+	if n := len(records); n > 10 {
 		t.Errorf("%d records of one stranger's flood", n)
+	}
+	events := int64(0)
+	for _, r := range records {
+		if r.Reason == firewall.ReasonForeignClient {
+			events += max(1, r.Count)
+		}
+	}
+	if events != 51 {
+		t.Errorf("the records count %d events of the stranger, want 51", events)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/internal/output"
 )
 
 // Queries that arrive together are answered each to its own sender, with its
@@ -65,8 +67,9 @@ func TestFlushComesFirst(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			var recorded, flushed atomic.Int64
 			var full atomic.Bool
+			var log output.Buffer
 			addr := serveRaw(t, Server{
-				Policy: policy(t, "strict"),
+				Policy: policy(t, "strict"), Log: slog.New(slog.NewTextHandler(&log, nil)),
 				Record: func(account.Record) { recorded.Add(1) },
 				Flush: func() error {
 					if full.Load() {
@@ -97,13 +100,20 @@ func TestFlushComesFirst(t *testing.T) {
 					t.Errorf("answer %d came when %d records were flushed", i+1, flushed.Load())
 				}
 			}
-			full.Store(true)
-			if ask() == nil {
-				t.Error("an answer though its record could not be written")
-			}
-			full.Store(false)
-			if err := ask(); err != nil {
-				t.Errorf("control: %v", err)
+			for outage := 1; outage <= 2; outage++ {
+				full.Store(true)
+				for range 2 {
+					if ask() == nil {
+						t.Error("an answer though its record could not be written")
+					}
+				}
+				if n := strings.Count(log.String(), "no answers while their records cannot be written"); n != outage {
+					t.Errorf("%d lines in the log in outage %d, want one for each:\n%s", n, outage, log.String())
+				}
+				full.Store(false)
+				if err := ask(); err != nil {
+					t.Errorf("control: %v", err)
+				}
 			}
 		})
 	}
@@ -112,7 +122,7 @@ func TestFlushComesFirst(t *testing.T) {
 // serveRaw runs s with its own Record and Flush until the test ends.
 func serveRaw(t *testing.T, s Server) (addr string) {
 	t.Helper()
-	s.Answer, s.Prefix, s.Log = answerAddr, netip.MustParsePrefix("127.0.0.1/32"), slog.New(slog.DiscardHandler)
+	s.Answer, s.Prefix, s.Log = answerAddr, netip.MustParsePrefix("127.0.0.1/32"), orDefault(s.Log, slog.New(slog.DiscardHandler))
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
