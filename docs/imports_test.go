@@ -47,10 +47,13 @@ var allowed = map[string][]string{
 
 	"dnsgate":          {"firewall", "firewall/account", "internal/contain", "internal/evloop"},
 	"sniproxy/resolve": {"firewall", "internal/contain"},
+	"sniproxy/socket":  {},
+	"sniproxy/refusal": {"firewall", "internal/contain"},
+	"sniproxy/reach":   {"firewall", "internal/contain", "internal/evloop", "sniproxy/refusal", "sniproxy/resolve", "sniproxy/socket"},
 	"sniproxy/testnet": {"firewall"},
-	"sniproxy":         {"firewall", "firewall/account", "internal/contain", "sniproxy/resolve"},
 	"gate/decisionlog": {"firewall", "firewall/account", "gate/control"},
-	"gate":             {"firewall", "firewall/account", "dnsgate", "sniproxy", "sniproxy/resolve", "gate/control", "gate/decisionlog", "internal/contain", "internal/envvars"},
+	"sniproxy":         {"firewall", "firewall/account", "internal/contain", "internal/evloop", "sniproxy/reach", "sniproxy/refusal", "sniproxy/socket"},
+	"gate":             {"firewall", "firewall/account", "dnsgate", "sniproxy", "sniproxy/reach", "sniproxy/resolve", "sniproxy/socket", "gate/control", "gate/decisionlog", "internal/contain", "internal/envvars"},
 
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},

@@ -35,6 +35,7 @@ import (
 	"sallyport/gate/control"
 	"sallyport/gate/decisionlog"
 	"sallyport/sniproxy"
+	"sallyport/sniproxy/reach"
 )
 
 // The bounds of the control API.
@@ -57,10 +58,10 @@ type Daemon struct {
 	// policies may have changed.
 	Watch func(ctx context.Context, reload func())
 	// Resolver finds the addresses of allowed names. Required.
-	Resolver sniproxy.Resolver
+	Resolver reach.Resolver
 	// Proxy finds the proxies that entries of the allowlist may name; if nil, there
 	// are none.
-	Proxy func(name string) (sniproxy.Proxy, bool)
+	Proxy func(name string) (reach.Proxy, bool)
 	// Cache is the size of the resolver cache of each cell, where the Resolver is a
 	// resolve.Lookuper, too; the zero value is none.
 	Cache CacheSize
@@ -85,10 +86,10 @@ type Daemon struct {
 	Version  string
 	Warnings []string
 
-	// Tests set these. The zero ports stand for the real ones, a nil dial for
-	// sniproxy's own.
+	// Tests set these. The zero ports stand for the real ones; route has dials go
+	// elsewhere.
 	ports ports
-	dial  func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error)
+	route func(netip.AddrPort) netip.AddrPort
 }
 
 // ports are where the gate listens in a cell. Whatever they are, the policy is

@@ -22,7 +22,7 @@ import (
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
 	"sallyport/internal/output"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/resolve"
 )
 
@@ -72,14 +72,7 @@ func start(t testing.TB, up string, change func(*Daemon)) *testGate {
 	g.daemon = &Daemon{
 		Policies: parsePolicies(t, allowlist), Resolver: testResolver(t), Version: "v0.0.0-test",
 		Log: slog.New(slog.NewJSONHandler(g.log, nil)), Decisions: g.log, ports: freePorts(t),
-		dial: func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
-			var d net.Dialer
-			c, err := d.DialContext(ctx, "tcp", up)
-			if err != nil {
-				return nil, err
-			}
-			return c.(*net.TCPConn), nil
-		},
+		route: func(netip.AddrPort) netip.AddrPort { return netip.MustParseAddrPort(up) },
 	}
 	if change != nil {
 		change(g.daemon)
@@ -110,7 +103,7 @@ func start(t testing.TB, up string, change func(*Daemon)) *testGate {
 }
 
 // testResolver asks a DNS server that answers as start says.
-func testResolver(t testing.TB) sniproxy.Resolver {
+func testResolver(t testing.TB) reach.Resolver {
 	t.Helper()
 	pc, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"sallyport/gate/decisionlog"
 	"sallyport/internal/contain"
 	"sallyport/sniproxy"
+	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/resolve"
 )
 
@@ -121,7 +122,7 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 	l.limit.Put = l.putShared
 	l.tunnel = &sniproxy.Server{
 		Current: l.current, Page: l.page(), Prefix: l.Prefix, Record: l.record, Flush: l.flush,
-		Meter: account.NewMeter(policy.Budget()), Parked: s.Parked, Proxy: s.Proxy, Dial: s.dial, Log: s.Log.With("cell", id),
+		Meter: account.NewMeter(policy.Budget()), Parked: s.Parked, Proxy: s.Proxy, Route: s.route, Log: s.Log.With("cell", id),
 	}
 	return l
 }
@@ -271,7 +272,7 @@ func (l *lease) cell(rows bool) control.Cell {
 // that holds the cells. It stands before the cache, so that it judges each use.
 type outside struct {
 	*server
-	inner sniproxy.Resolver
+	inner reach.Resolver
 }
 
 func (o outside) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error) {
@@ -284,7 +285,7 @@ func (o outside) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr,
 
 // Remembered is Resolve where the answer is known.
 func (o outside) Remembered(name firewall.Name) (addrs []netip.Addr, ok bool, err error) {
-	known, ok := o.inner.(sniproxy.Rememberer)
+	known, ok := o.inner.(reach.Rememberer)
 	if !ok {
 		return nil, false, nil
 	}

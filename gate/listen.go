@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"sallyport/sniproxy/socket"
 
-	"sallyport/sniproxy"
+	"golang.org/x/sys/unix"
 )
 
 // sockets are where one cell is served.
@@ -43,7 +43,7 @@ func (s *server) listen(addr netip.Addr) (*sockets, error) {
 			err = nil
 		}
 		if network == "tcp4" { // before a client can be there
-			err = errors.Join(err, sniproxy.ClientOptions(c))
+			err = errors.Join(err, socket.ClientOptions(c))
 		}
 		return err
 	}}

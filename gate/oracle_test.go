@@ -2,7 +2,6 @@ package gate
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -45,12 +44,12 @@ func beyond(t *testing.T, allowlist string, answers map[string]netip.Addr) (*tes
 		d.Resolver = &resolve.Client{Servers: []resolve.Server{
 			resolve.UDPServer(netip.MustParseAddrPort(pc.LocalAddr().String()))}}
 		d.Cache = CacheSize{Names: 8, Least: time.Minute, Most: time.Minute}
-		dial := d.dial
-		d.dial = func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
+		route := d.route
+		d.route = func(addr netip.AddrPort) netip.AddrPort {
 			far.mu.Lock()
 			far.dialled = append(far.dialled, addr.String())
 			far.mu.Unlock()
-			return dial(ctx, addr)
+			return route(addr)
 		}
 	}), far
 }

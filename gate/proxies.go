@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/reach"
 )
 
 // A named is "name=value" in a list of the settings.
@@ -44,14 +44,14 @@ func (s Settings) ProxyAddrs() (map[string]netip.AddrPort, error) {
 
 // proxies are those of the settings, with their credentials, which are read from
 // their files now.
-func (s Settings) proxies() (map[string]sniproxy.Proxy, error) {
+func (s Settings) proxies() (map[string]reach.Proxy, error) {
 	addrs, err := s.ProxyAddrs()
 	if err != nil {
 		return nil, err
 	}
-	proxies := make(map[string]sniproxy.Proxy)
+	proxies := make(map[string]reach.Proxy)
 	for name, addr := range addrs {
-		proxies[name] = sniproxy.Proxy{Addr: addr, ByAddress: slices.Contains(s.ProxyByAddress, name)}
+		proxies[name] = reach.Proxy{Addr: addr, ByAddress: slices.Contains(s.ProxyByAddress, name)}
 	}
 	for _, n := range s.ProxyCredentials {
 		p, ok := proxies[n.name]

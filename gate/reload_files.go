@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"sallyport/firewall"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/resolve"
 )
 
@@ -15,7 +15,7 @@ type files struct {
 	*source
 	settings Settings
 	resolver *resolve.Client
-	proxies  atomic.Pointer[map[string]sniproxy.Proxy]
+	proxies  atomic.Pointer[map[string]reach.Proxy]
 }
 
 // newFiles are those of the settings; nothing is read before load.
@@ -59,10 +59,10 @@ func (f *files) load() (*firewall.Policies, error) {
 }
 
 // proxy finds a proxy with its credentials as they were last read.
-func (f *files) proxy(name string) (sniproxy.Proxy, bool) {
+func (f *files) proxy(name string) (reach.Proxy, bool) {
 	proxies := f.proxies.Load()
 	if proxies == nil {
-		return sniproxy.Proxy{}, false
+		return reach.Proxy{}, false
 	}
 	p, ok := (*proxies)[name]
 	return p, ok

@@ -3,7 +3,7 @@ package gate
 import (
 	"time"
 
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/resolve"
 )
 
@@ -16,7 +16,7 @@ type CacheSize struct {
 // cellResolver is the gate's resolver for one lease. Each has a cache of its
 // own, which ends with it: what a look-up costs tells a sandbox nothing about
 // what others have looked up.
-func (s *server) cellResolver() (sniproxy.Resolver, error) {
+func (s *server) cellResolver() (reach.Resolver, error) {
 	from, ok := s.Resolver.(resolve.Lookuper)
 	if !ok || s.Cache.Names == 0 {
 		return s.Resolver, nil

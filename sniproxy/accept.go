@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -12,7 +13,9 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
-	"sallyport/internal/contain"
+	"sallyport/internal/evloop"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 )
 
 // How long a listener rests that could not accept: the first time, doubled each
@@ -22,36 +25,35 @@ const (
 	longRest  = time.Second
 )
 
-// ServeTLS tunnels the connections that ln accepts to port 443 of the host that
-// each ClientHello names; ln must be a TCP listener of the system's. When ctx ends
-// it closes ln, cuts every connection, waits for all that it started and returns
-// nil; an error means that ln cannot be served.
-func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
+// serve serves the connections that ln accepts, which it closes, until ctx ends or ln
+// cannot be served, and waits for all that it started.
+func (v *service) serve(ctx context.Context, ln net.Listener) error {
 	defer ln.Close()
-	v := &service{Server: s, kind: account.KindTLS, port: portTLS}
-	if err := s.check(); err != nil {
+	if err := v.check(); err != nil {
 		return err
 	}
-	fd, err := listening(ln)
+	tcp, ok := ln.(*net.TCPListener)
+	if !ok {
+		return fmt.Errorf("serving %s connections: %T is not TCP", v.kind, ln)
+	}
+	fd, err := evloop.Take(tcp)
 	if err != nil {
 		return fmt.Errorf("accepting %s connections: %w", v.kind, err)
 	}
-	if v.loop, err = loops.join(); err != nil {
-		closeNow(fd)
+	if v.loop, err = workers.join(); err != nil {
+		socket.Close(fd)
 		return fmt.Errorf("serving %s connections: %w", v.kind, err)
 	}
-	defer loops.leave(v.loop)
+	defer workers.leave(v.loop)
 	var cancel context.CancelFunc
 	v.ctx, cancel = context.WithCancel(ctx)
 	defer cancel()
-	door := &door{v: v, fd: fd}
-	door.timer.owner = door
-	v.patrol.v, v.patrol.timer.owner = v, &v.patrol
-	v.sweeper.v = v
-	v.sweeper.timer.owner = &v.sweeper
+	v.prepare()
+	a := &acceptor{v: v, fd: fd}
+	a.timer.Owner = a
 	failed := make(chan error, 1)
-	v.loop.post(func() {
-		if err := v.loop.register(fd, unix.EPOLLIN, door); err != nil {
+	v.loop.Post(func() {
+		if err := v.loop.Register(fd, unix.EPOLLIN, a); err != nil {
 			failed <- err
 		}
 	})
@@ -61,116 +63,93 @@ func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
 	}
 	cancel()
 	closed := make(chan struct{})
-	v.loop.post(func() {
+	v.loop.Post(func() {
 		defer close(closed)
-		door.close()
+		a.close()
+		v.cutTunnels()
 	})
 	<-closed
+	v.cutConns()
 	v.admitted.Wait()
+	v.sweeps.Wait()
 	v.settle(nil)
 	v.endTallies()
 	return err
 }
 
-// ClientOptions sets on a socket that is to listen what the connections of clients
-// have: keep-alive, no delay of short pieces, and buffers of a fixed size. The kernel
-// gives a connection the options that its listener has when it is made. ServeTLS and
-// ServeHTTP1 set them as well, which is too late for clients that came before: a
-// caller whose clients may, calls this from net.ListenConfig.Control.
-func ClientOptions(listener syscall.RawConn) error {
-	var err error
-	if e := listener.Control(func(own uintptr) {
-		fd := int(own)
-		err = errors.Join(setNoDelay(fd), setKeepAlive(fd), setClientBuffers(fd))
-	}); e != nil {
-		return e
-	}
-	return err
-}
-
-// prepare sets the options of a listener that the caller has made.
-func prepare(ln net.Listener) (syscall.RawConn, error) {
-	tcp, ok := ln.(*net.TCPListener)
-	if !ok {
-		return nil, fmt.Errorf("%T is not TCP", ln)
-	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	return raw, ClientOptions(raw)
-}
-
-// listening takes the socket out of a listener, which is closed: Go's own poller
-// would wake for each connection as well.
-func listening(ln net.Listener) (fd int, err error) {
-	defer ln.Close()
-	raw, err := prepare(ln)
-	if err != nil {
-		return -1, err
-	}
-	if e := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
-		return -1, e
-	}
-	return fd, err
-}
-
-// A door accepts the connections of a service.
-type door struct {
+// An acceptor lets the connections of a service in.
+type acceptor struct {
 	v     *service
 	fd    int
-	timer timer
+	timer evloop.Timer
 	rest  time.Duration // how long it last could not accept
 }
 
-// ready accepts one connection; the loop calls again for the next.
-func (d *door) ready(uint32) {
-	if d.v.loop.clerk.waiting.Load() > maxUndelivered {
-		d.pause(firstRest)
-		return
+// Ready accepts one connection; the loop calls again for the next.
+func (a *acceptor) Ready(uint32) (again bool) {
+	if a.v.loop.recorder.undelivered.Load() > maxUndelivered {
+		a.pause(firstRest)
+		return false
 	}
-	fd, client, err := acceptNow(d.fd)
+	fd, client, err := socket.Accept(a.fd)
 	switch {
 	case err == nil:
-		d.rest = 0
-		d.v.admitTLS(fd, account.Record{Time: time.Now(), Kind: d.v.kind, Port: d.v.port, Verdict: firewall.Deny, Client: client})
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ECONNABORTED):
+		a.rest = 0
+		a.admit(fd, client)
+		return true
+	case errors.Is(err, syscall.EAGAIN):
+		return false
+	case errors.Is(err, syscall.ECONNABORTED):
+		return true
 	default: // out of descriptors, or of memory: neither ends the service
-		d.v.warn("accepting failed, trying again", err)
-		d.rest = min(max(2*d.rest, firstRest), longRest)
-		d.pause(d.rest)
+		a.v.warn("accepting failed, trying again", err)
+		a.rest = min(max(2*a.rest, firstRest), longRest)
+		a.pause(a.rest)
+		return false
 	}
+}
+
+// admit serves a connection that is the cell's own and within the limit, and closes
+// any other.
+func (a *acceptor) admit(fd int, client netip.AddrPort) {
+	v := a.v
+	rec := account.Record{Time: time.Now(), Kind: v.kind, Port: v.port, Verdict: firewall.Deny, Client: client}
+	v.admitted.Add(1)
+	if !v.Prefix.Contains(client.Addr()) {
+		socket.Reset(fd)
+		v.loop.recorder.add(delivery{v: v, rec: rec, outside: true,
+			refusal: &refusal.Refusal{Reason: firewall.ReasonForeignClient, Detail: "the client is outside the cell"}})
+		return
+	}
+	if r := v.enter(); r != nil {
+		socket.Close(fd)
+		v.loop.recorder.add(delivery{v: v, rec: rec, outside: true, refusal: r})
+		return
+	}
+	v.start(fd, rec)
 }
 
 // pause lets connections wait in the kernel.
-func (d *door) pause(rest time.Duration) {
-	d.open(0)
-	d.v.loop.set(&d.timer, d.v.loop.now.Add(rest))
+func (a *acceptor) pause(rest time.Duration) {
+	a.listen(0)
+	a.v.loop.Set(&a.timer, a.v.loop.Now.Add(rest))
 }
 
-func (d *door) expired() { d.open(unix.EPOLLIN) }
+// Expired is called when the listener has rested.
+func (a *acceptor) Expired() { a.listen(unix.EPOLLIN) }
 
-func (d *door) open(events uint32) {
-	if err := d.v.loop.change(d.fd, events); err != nil {
-		d.v.warn("accepting", err)
+func (a *acceptor) listen(events uint32) {
+	if err := a.v.loop.Change(a.fd, events); err != nil {
+		a.v.warn("accepting", err)
 	}
 }
 
-func (d *door) Panicked(err error) { d.v.warn("accepting panicked", err) }
+// Panicked is called by the loop.
+func (a *acceptor) Panicked(err error) { a.v.warn("accepting panicked", err) }
 
-// close accepts no more connections, and cuts those that there are.
-func (d *door) close() {
-	d.v.loop.unset(&d.timer)
-	d.v.loop.unset(&d.v.patrol.timer)
-	defer d.v.loop.unset(&d.v.sweeper.timer)
-	d.v.loop.forget(d.fd)
-	closeNow(d.fd)
-	for t := d.v.tunnels.first; t != nil; {
-		next := t.next
-		func() {
-			defer contain.To(t)
-			t.endNow()
-		}()
-		t = next
-	}
+// close accepts no more connections.
+func (a *acceptor) close() {
+	a.v.loop.Unset(&a.timer)
+	a.v.loop.Forget(a.fd)
+	socket.Close(a.fd)
 }

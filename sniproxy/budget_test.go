@@ -14,6 +14,8 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/firewall/budget"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -80,7 +82,7 @@ func TestBudgetTunnel(t *testing.T) {
 			asked := c.resolver.asked.Load()
 			again := testnet.Dial(t, c.tls)
 			testnet.Send(t, again, testnet.HelloFor("site.example"))
-			if got, err := io.ReadAll(again); err != nil || !bytes.Equal(got, alertAccessDenied.record()) {
+			if got, err := io.ReadAll(again); err != nil || !bytes.Equal(got, refusal.AccessDenied.Record()) {
 				t.Errorf("got %x, %v", got, err)
 			}
 			wantBudget(t, c.last(2), test.detail)
@@ -153,7 +155,7 @@ func TestBudgetHello(t *testing.T) {
 		if got, _ := io.ReadAll(up); len(got) > 0 {
 			t.Errorf("%d bytes of the hello left", len(got))
 		}
-		if got, err := io.ReadAll(client); err != nil || !bytes.Equal(got, alertAccessDenied.record()) {
+		if got, err := io.ReadAll(client); err != nil || !bytes.Equal(got, refusal.AccessDenied.Record()) {
 			t.Errorf("the client got %x, %v", got, err)
 		}
 		wantBudget(t, c.last(1), fmt.Sprintf("over budget: hostUpload %dB", len(hello)-1))
@@ -233,7 +235,7 @@ func TestBudgetConnections(t *testing.T) {
 		}
 		wantBudget(t, c.last(i+1), "over budget: connections 2")
 	}
-	reset(a)
+	socket.ResetConn(a)
 	idle.Close()
 	testnet.Eventually(t, "both to end", func() bool { return c.server.open.Load() == 0 })
 	c.open(k)

@@ -13,6 +13,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/socket"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -94,7 +95,7 @@ func newCell(tb testing.TB, policy string, change func(*Server)) *cell {
 	c.resolver.set("other.example", "127.0.0.1")
 	c.server = &Server{
 		Policy: testPolicy(tb, policy), Prefix: netip.MustParsePrefix("127.0.0.0/8"), Resolver: c.resolver,
-		route: c.route, Record: c.record, HelloTimeout: testnet.Patience,
+		Route: c.route, Record: c.record, HelloTimeout: testnet.Patience,
 		Parked: NewParked(4 << 30), // a machine may let one connection hold more than a cell's part
 	}
 	if change != nil {
@@ -123,7 +124,7 @@ func newCell(tb testing.TB, policy string, change func(*Server)) *cell {
 // listen listens as the services want it.
 func listen(tb testing.TB) net.Listener {
 	tb.Helper()
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return ClientOptions(c) }}
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return socket.ClientOptions(c) }}
 	ln, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)

@@ -16,6 +16,8 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/internal/output"
+	"sallyport/sniproxy/reach"
+	"sallyport/sniproxy/refusal"
 	"sallyport/sniproxy/resolve"
 	"sallyport/sniproxy/testnet"
 )
@@ -38,13 +40,6 @@ func brokenFor(name firewall.Name) {
 // was about: it is refused, on record and in the log, and what stands goes on.
 func TestPanicsAreContained(t *testing.T) {
 	far := testnet.NewCanary(t)
-	dialFar := func(context.Context, netip.AddrPort) (*net.TCPConn, error) {
-		c, err := net.Dial("tcp", far.Addr)
-		if err != nil {
-			return nil, err
-		}
-		return c.(*net.TCPConn), nil
-	}
 	dns := testnet.StartDNS(t, "site.example. 0 IN A 127.0.0.1\nother.example. 0 IN A 127.0.0.2\n")
 	// exchange is a resolver that panics on its own goroutines while it reads an answer
 	// for other.example.
@@ -68,26 +63,28 @@ func TestPanicsAreContained(t *testing.T) {
 			}), 8, 0, time.Minute)
 		},
 		"dial": func(s *Server) {
-			s.Dial = func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
+			route := s.Route
+			s.Route = func(addr netip.AddrPort) netip.AddrPort {
 				if addr.Addr() != netip.MustParseAddr("127.0.0.1") {
 					panic("a test")
 				}
-				return dialFar(ctx, addr)
+				return route(addr)
 			}
 			s.Resolver.(*fakeResolver).set("other.example", "127.0.0.2")
 		},
 		"one of several dials": func(s *Server) {
-			s.Dial = func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
+			route := s.Route
+			s.Route = func(addr netip.AddrPort) netip.AddrPort {
 				if addr.Addr() != netip.MustParseAddr("127.0.0.1") {
 					panic("a test")
 				}
-				return dialFar(ctx, addr)
+				return route(addr)
 			}
 			s.Resolver.(*fakeResolver).set("other.example", "127.0.0.2", "127.0.0.3", "127.0.0.4")
 		},
 		"company's proxy": func(s *Server) {
 			s.Policy = viaPolicy(t)
-			s.Proxy = func(string) (Proxy, bool) { panic("a test") }
+			s.Proxy = func(string) (reach.Proxy, bool) { panic("a test") }
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -102,7 +99,7 @@ func TestPanicsAreContained(t *testing.T) {
 
 			client := testnet.Dial(t, c.tls)
 			testnet.Send(t, client, testnet.HelloFor("other.example"))
-			if got, err := io.ReadAll(client); err != nil || len(got) == 0 || alert(got[len(got)-1]) != alertInternalError {
+			if got, err := io.ReadAll(client); err != nil || len(got) == 0 || refusal.Alert(got[len(got)-1]) != refusal.InternalError {
 				t.Errorf("on 443 the client got %v, %v", got, err)
 			}
 			plain := testnet.Dial(t, c.http)
@@ -156,7 +153,7 @@ func TestSenderPanic(t *testing.T) {
 	meter, _ := c.server.meter().Reach(testnet.ParseName(t, "site.example"), c.server.Policy.Decide(testnet.ParseName(t, "site.example"), portHTTP))
 	h.up = newUpstream(c.server, &flow{up: up, meter: meter})
 	more, r, again := h.exchange(&request{method: http.MethodPost, length: 10, framed: true}, false)
-	if more || again || r == nil || r.reason != firewall.ReasonFault {
+	if more || again || r == nil || r.Reason != firewall.ReasonFault {
 		t.Errorf("more %v, again %v, %+v", more, again, r)
 	}
 	if _, err := upstreamEnd.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {

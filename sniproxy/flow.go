@@ -7,6 +7,8 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 )
 
 // A flow is what a verdict has let through: a tunnel, or one exchange of HTTP.
@@ -25,7 +27,7 @@ type flow struct {
 	meter *account.ConnMeter // of the connection to upstream
 
 	// Guarded by flows.mu.
-	cut    *refusal // why a change of policy has cut it
+	cut    *refusal.Refusal // why a change of policy has cut it
 	before *flow
 	after  *flow
 }
@@ -72,7 +74,7 @@ func (s *Server) begin(f *flow) {
 }
 
 // end forgets f and returns why it was cut, or nil.
-func (s *Server) end(f *flow) *refusal {
+func (s *Server) end(f *flow) *refusal.Refusal {
 	s.flows.mu.Lock()
 	defer s.flows.mu.Unlock()
 	if f.after != nil {
@@ -105,13 +107,13 @@ func (f *flow) judge(p *firewall.Policy) {
 	default:
 		return
 	}
-	f.cut = &refusal{reason: firewall.ReasonPolicyChanged, detail: "cut by a reloaded allowlist: " + why}
+	f.cut = &refusal.Refusal{Reason: firewall.ReasonPolicyChanged, Detail: "cut by a reloaded allowlist: " + why}
 	if f.owner != nil {
 		f.owner.kill()
 		return
 	}
-	reset(f.client)
-	reset(f.up)
+	socket.ResetConn(f.client)
+	socket.ResetConn(f.up)
 }
 
 func admits(d firewall.Decision, addr netip.Addr) bool {

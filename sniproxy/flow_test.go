@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/refusal"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -129,7 +130,7 @@ func TestClosedPolicyCutsNothing(t *testing.T) {
 
 	refused := testnet.Dial(t, c.tls)
 	testnet.Send(t, refused, hello)
-	if got, err := io.ReadAll(refused); err != nil || string(got) != string(alertAccessDenied.record()) {
+	if got, err := io.ReadAll(refused); err != nil || string(got) != string(refusal.AccessDenied.Record()) {
 		t.Errorf("the refused client got %x, %v", got, err)
 	}
 	if r := c.last(1); r.Reason != firewall.ReasonLog || r.Detail != "no log" || r.Digest != closed.Digest() {

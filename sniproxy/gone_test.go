@@ -2,7 +2,6 @@ package sniproxy
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -14,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/reach"
+	"sallyport/sniproxy/socket"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -50,7 +51,7 @@ func (c *cell) standing(ok func(*tunnel) bool) (stands, holds bool) {
 	f := c.server.flows.first
 	if f != nil { // it does not end meanwhile
 		tunnel := f.owner.(*tunnel)
-		tunnel.loop.post(func() { done <- ok(tunnel) })
+		tunnel.loop.Post(func() { done <- ok(tunnel) })
 	}
 	c.server.flows.mu.Unlock()
 	if f == nil {
@@ -103,7 +104,7 @@ func TestTunnelTail(t *testing.T) {
 				_ = done.CloseWrite()
 			}
 			arrive(t, done)
-			reset(done)
+			socket.ResetConn(done)
 			c.noticed()
 			if test.speaks {
 				for range 10 {
@@ -129,12 +130,12 @@ func TestTunnelTail(t *testing.T) {
 // connection without a tunnel: the far side closes, its kernel forgets, and the
 // gate's keep-alive finds nobody.
 func TestTunnelTailForgotten(t *testing.T) {
-	defer func(was net.KeepAliveConfig) { keepAlive = was }(keepAlive)
-	keepAlive.Idle, keepAlive.Interval = time.Second, time.Second
+	defer func(was net.KeepAliveConfig) { socket.KeepAlive = was }(socket.KeepAlive)
+	socket.KeepAlive.Idle, socket.KeepAlive.Interval = time.Second, time.Second
 	data := make([]byte, 2<<20)
 	_, _ = rand.Read(data)
 	c, k := newTunnelCell(t, nil)
-	defer c.end() // before keepAlive is put back
+	defer c.end() // before socket.KeepAlive is put back
 	through, far := c.open(k)
 	direct, near := testnet.Dial(t, k.Addr), k.Next(t)
 	for _, up := range []*net.TCPConn{far, near} {
@@ -155,10 +156,10 @@ func TestTunnelTailForgotten(t *testing.T) {
 // the far side, and the next one's is set as well.
 func TestTunnelKeepAlive(t *testing.T) {
 	testnet.NoLeak(t)
-	defer func(was net.KeepAliveConfig) { keepAlive = was }(keepAlive)
-	keepAlive.Interval = time.Second
+	defer func(was net.KeepAliveConfig) { socket.KeepAlive = was }(socket.KeepAlive)
+	socket.KeepAlive.Interval = time.Second
 	c, k := newTunnelCell(t, nil)
-	defer c.end() // before keepAlive is put back
+	defer c.end() // before socket.KeepAlive is put back
 	want := [...]struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -195,7 +196,7 @@ func TestPolicyCutsTail(t *testing.T) {
 	testnet.Send(t, up, make([]byte, 768<<10))
 	_ = up.CloseWrite()
 	arrive(t, up)
-	reset(up)
+	socket.ResetConn(up)
 	c.noticed()
 	set(nil)
 	if r := c.last(1); r.Reason != firewall.ReasonPolicyChanged {
@@ -216,7 +217,7 @@ func TestTunnelFreesDeaf(t *testing.T) {
 	if stands, _ := c.standing(func(*tunnel) bool { return true }); !stands {
 		t.Fatal("control: no tunnel stands")
 	}
-	reset(client)
+	socket.ResetConn(client)
 	if r := c.last(1); r.Verdict != firewall.Allow {
 		t.Errorf("record %+v", r)
 	}
@@ -238,7 +239,7 @@ func TestTunnelGivesUpTail(t *testing.T) {
 	}
 	_ = client.CloseWrite()
 	arrive(t, client)
-	reset(client)
+	socket.ResetConn(client)
 	c.last(1)
 	if n, err := io.Copy(io.Discard, up); err == nil {
 		t.Errorf("%d bytes and an end, though they were not all", n)
@@ -257,11 +258,11 @@ func TestTunnelGreeting(t *testing.T) {
 		testnet.Send(t, client, testnet.HelloFor("site.example"))
 		testnet.Eventually(t, "the dial", func() bool { return len(c.dials()) == 1 })
 		resume := make(chan struct{})
-		loops.mu.Lock()
-		for _, l := range loops.running {
-			l.post(func() { <-resume })
+		workers.mu.Lock()
+		for _, l := range workers.running {
+			l.Post(func() { <-resume })
 		}
-		loops.mu.Unlock()
+		workers.mu.Unlock()
 		defer unix.Close(accept(t, ln)) // makes room
 		far := accept(t, ln)            // the kernel has connected, and the loop has not looked
 		if _, err := unix.Write(far, []byte("greeting")); err != nil {
@@ -297,37 +298,31 @@ func accept(t *testing.T, ln int) (fd int) {
 // A connection that comes about for a tunnel that has panicked meanwhile is closed.
 func TestLoopPanicsWhileDialling(t *testing.T) {
 	testnet.NoLeak(t)
-	dialling, resume := make(chan struct{}), make(chan struct{})
-	k := testnet.NewCanary(t)
+	proxy := testnet.NewCanary(t)
 	c := newCell(t, "strict", func(s *Server) {
-		s.Dial = func(context.Context, netip.AddrPort) (*net.TCPConn, error) {
-			close(dialling)
-			<-resume
-			conn, err := net.Dial("tcp", k.Addr)
-			if err != nil {
-				return nil, err
-			}
-			return conn.(*net.TCPConn), nil
-		}
+		s.Policy = viaPolicy(t)
+		s.Proxy = func(string) (reach.Proxy, bool) { return reach.Proxy{Addr: netip.MustParseAddrPort(proxy.Addr)}, true }
 	})
+	c.origin(proxy.Addr, proxy.Addr)
 	client := testnet.Dial(t, c.tls)
-	testnet.Send(t, client, testnet.HelloFor("site.example"))
-	<-dialling
-	loops.mu.Lock()
-	for _, l := range loops.running {
-		l.post(func() {
-			for _, e := range l.entries {
-				if s, ok := e.handler.(*socket); ok {
-					s.tunnel.Panicked(errors.New("a test"))
+	testnet.Send(t, client, testnet.HelloFor("other.example"))
+	up := proxy.Next(t)
+	testnet.ReadN(t, up, len("CONNECT other.example:443 HTTP/1.1\r\nHost: other.example:443\r\n\r\n"))
+	workers.mu.Lock()
+	for _, w := range workers.running {
+		w.Post(func() {
+			for fd := range 1 << 16 {
+				if e, ok := w.Handler(fd).(*end); ok {
+					e.tunnel.Panicked(errors.New("a test"))
 				}
 			}
 		})
 	}
-	loops.mu.Unlock()
+	workers.mu.Unlock()
 	wantCut(t, client)
-	close(resume)
-	wantCut(t, k.Next(t))
-	if r := c.last(1); r.Host != "site.example" {
+	_, _ = io.WriteString(up, "HTTP/1.1 200 OK\r\n\r\n") // may be cut already
+	wantCut(t, up)
+	if r := c.last(1); r.Host != "other.example" {
 		t.Errorf("record %+v", r)
 	}
 }

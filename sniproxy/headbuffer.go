@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/refusal"
 )
 
 // headPool holds head buffers with headBytes each, copyBuffers those through
@@ -30,14 +31,14 @@ func newHeadBuffer(s *Server) *headBuffer {
 }
 
 // grow makes room for more bytes, to a capacity of at most limit.
-func (h *headBuffer) grow(limit int) *refusal {
+func (h *headBuffer) grow(limit int) *refusal.Refusal {
 	size := min(2*cap(h.b), limit)
 	if size <= cap(h.b) {
-		return &refusal{reason: firewall.ReasonLimit, detail: "too long", alert: alertDecodeError, status: 431}
+		return &refusal.Refusal{Reason: firewall.ReasonLimit, Detail: "too long", Alert: refusal.DecodeError, Status: 431}
 	}
 	if !h.server.reserve(size) {
-		return &refusal{reason: firewall.ReasonLimit, detail: "too many long hellos or heads at once",
-			alert: alertInternalError, status: 503}
+		return &refusal.Refusal{Reason: firewall.ReasonLimit, Detail: "too many long hellos or heads at once",
+			Alert: refusal.InternalError, Status: 503}
 	}
 	h.server.release(h.extra)
 	h.extra = size
@@ -54,3 +55,23 @@ func (h *headBuffer) free() {
 	h.server, h.b, h.extra = nil, nil, 0
 	headPool.Put(h)
 }
+
+// A bound on the memory that hellos and heads make the gate hold: each connection
+// has headBytes of its own, and what the connections of a cell need beyond that they
+// share.
+const (
+	headBytes   = 4 << 10
+	sharedBytes = 8 << 20
+)
+
+// reserve takes n bytes of the cell's shared memory for a hello or head, until it is
+// sent on or refused; the caller gives them back with release.
+func (s *Server) reserve(n int) bool {
+	if s.held.Add(int64(n)) > sharedBytes {
+		s.held.Add(-int64(n))
+		return false
+	}
+	return true
+}
+
+func (s *Server) release(n int) { s.held.Add(-int64(n)) }

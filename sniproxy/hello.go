@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/refusal"
 )
 
 // The caps on a ClientHello. A hello of today is 0.3 to 2 KB; the largest that
@@ -46,7 +47,7 @@ type helloScanner struct {
 
 // scan goes on over raw, which is all that has arrived; done means that the
 // message is complete.
-func (s *helloScanner) scan(raw []byte) (done bool, r *refusal) {
+func (s *helloScanner) scan(raw []byte) (done bool, r *refusal.Refusal) {
 	for s.next < len(raw) {
 		if raw[s.next] != recordHandshake {
 			return false, s.notHandshake(raw[s.next])
@@ -75,7 +76,7 @@ func (s *helloScanner) scan(raw []byte) (done bool, r *refusal) {
 }
 
 // payload counts the payload of one record and reads the handshake header.
-func (s *helloScanner) payload(p []byte) *refusal {
+func (s *helloScanner) payload(p []byte) *refusal.Refusal {
 	if s.size < len(s.head) {
 		copy(s.head[s.size:], p)
 	}
@@ -86,7 +87,7 @@ func (s *helloScanner) payload(p []byte) *refusal {
 	if s.need == 0 && s.size >= len(s.head) {
 		s.need = len(s.head) + int(binary.BigEndian.Uint32(s.head[:])&0xffffff)
 		if s.need > maxHello {
-			return &refusal{reason: firewall.ReasonLimit, detail: fmt.Sprintf("a hello of %d bytes", s.need), alert: alertDecodeError}
+			return &refusal.Refusal{Reason: firewall.ReasonLimit, Detail: fmt.Sprintf("a hello of %d bytes", s.need), Alert: refusal.DecodeError}
 		}
 	}
 	if s.need > 0 && s.size > s.need {
@@ -112,15 +113,15 @@ func (s *helloScanner) message(raw []byte) []byte {
 
 // notHandshake refuses what is not a handshake record. Nothing is sent to a
 // client that does not speak TLS.
-func (s *helloScanner) notHandshake(first byte) *refusal {
+func (s *helloScanner) notHandshake(first byte) *refusal.Refusal {
 	if s.records > 0 {
 		return badHello("record of type %d inside the hello", first)
 	}
-	return &refusal{reason: firewall.ReasonBadHello, detail: fmt.Sprintf("not TLS: the first byte is %#02x", first)}
+	return &refusal.Refusal{Reason: firewall.ReasonBadHello, Detail: fmt.Sprintf("not TLS: the first byte is %#02x", first)}
 }
 
-func badHello(format string, args ...any) *refusal {
-	return &refusal{reason: firewall.ReasonBadHello, detail: fmt.Sprintf(format, args...), alert: alertDecodeError}
+func badHello(format string, args ...any) *refusal.Refusal {
+	return &refusal.Refusal{Reason: firewall.ReasonBadHello, Detail: fmt.Sprintf(format, args...), Alert: refusal.DecodeError}
 }
 
 // A cursor reads the length-prefixed vectors of a handshake message. After a
@@ -156,7 +157,7 @@ func (c *cursor) uint16() int {
 
 // parseHello reads a whole ClientHello handshake message (RFC 8446, section
 // 4.1.2). It refuses every message that two readers could take differently.
-func parseHello(msg []byte) (hello, *refusal) {
+func parseHello(msg []byte) (hello, *refusal.Refusal) {
 	c := &cursor{rest: msg}
 	c.take(4) // type and length, which the scanner has checked
 	if version := c.uint16(); version>>8 != 3 {
@@ -179,7 +180,7 @@ func parseHello(msg []byte) (hello, *refusal) {
 	return parseExtensions(extensions)
 }
 
-func parseExtensions(c *cursor) (h hello, r *refusal) {
+func parseExtensions(c *cursor) (h hello, r *refusal.Refusal) {
 	var seen [maxExtensions]uint16
 	n := 0
 	for ; len(c.rest) > 0; n++ {
@@ -212,7 +213,7 @@ func isECH(kind uint16) bool {
 
 // parseServerName reads a server_name extension (RFC 6066, section 3) that holds
 // one host_name and nothing else: no other name type has ever been defined.
-func parseServerName(data []byte) ([]byte, *refusal) {
+func parseServerName(data []byte) ([]byte, *refusal.Refusal) {
 	c := &cursor{rest: data}
 	list := &cursor{rest: c.take(c.uint16())}
 	if c.bad || len(c.rest) != 0 {
@@ -234,14 +235,14 @@ func parseServerName(data []byte) ([]byte, *refusal) {
 // hostName makes the canonical name of a hello's server name. A trailing dot,
 // which RFC 6066 rules out, is refused: servers do not agree on it, and the hello is
 // passed on as it is, so that it could not be taken away as that of a Host is.
-func hostName(sni []byte) (firewall.Name, *refusal) {
+func hostName(sni []byte) (firewall.Name, *refusal.Refusal) {
 	s := string(sni)
 	if strings.HasSuffix(s, ".") {
-		return firewall.Name{}, &refusal{reason: firewall.ReasonBadName, detail: "trailing dot", alert: alertUnrecognizedName}
+		return firewall.Name{}, &refusal.Refusal{Reason: firewall.ReasonBadName, Detail: "trailing dot", Alert: refusal.UnrecognizedName}
 	}
 	name, err := firewall.ParseName(s)
 	if err != nil {
-		return firewall.Name{}, &refusal{reason: firewall.ReasonBadName, detail: err.Error(), alert: alertUnrecognizedName}
+		return firewall.Name{}, &refusal.Refusal{Reason: firewall.ReasonBadName, Detail: err.Error(), Alert: refusal.UnrecognizedName}
 	}
 	return name, nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"sallyport/sniproxy/refusal"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -42,7 +43,7 @@ func (r *segmentReader) Read(p []byte) (int, error) {
 }
 
 // scanSegments reads a hello that comes in these segments.
-func scanSegments(segments [][]byte) (h hello, done bool, r *refusal) {
+func scanSegments(segments [][]byte) (h hello, done bool, r *refusal.Refusal) {
 	var s helloScanner
 	var raw []byte
 	for _, segment := range segments {

@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"sallyport/sniproxy/refusal"
 	"sallyport/sniproxy/testnet"
 )
 
 // readWhole scans raw in steps of the given size, as if it arrived so, and
 // parses the message; done is false where the hello is incomplete.
-func readWhole(raw []byte, step int) (h hello, done bool, r *refusal) {
+func readWhole(raw []byte, step int) (h hello, done bool, r *refusal.Refusal) {
 	var s helloScanner
 	for n := 0; n < len(raw) && !done; {
 		n = min(n+step, len(raw))

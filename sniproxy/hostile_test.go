@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/refusal"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -164,7 +165,7 @@ func TestTunnelOddHello(t *testing.T) {
 			got, _ := io.ReadAll(client)
 			r := c.last(i + 1)
 			if tt.passes && (r.Verdict != firewall.Allow || r.Host != "site.example") ||
-				!tt.passes && (r.Reason != firewall.ReasonBadHello || !bytes.Equal(got, alertDecodeError.record())) {
+				!tt.passes && (r.Reason != firewall.ReasonBadHello || !bytes.Equal(got, refusal.DecodeError.Record())) {
 				t.Errorf("record %+v; the client got %x", r, got)
 			}
 			if info := secondOpinion(tt.raw); info != nil && tt.passes && info.ServerName != r.Host {

@@ -14,6 +14,9 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/internal/contain"
+	"sallyport/sniproxy/reach"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 )
 
 // requestIdle is how long a client may keep a connection open between requests.
@@ -27,20 +30,38 @@ type httpConn struct {
 	br      *bufio.Reader
 	in      *headBuffer // of the request that is being served, until its head is sent
 	up      *upstream   // nil if none
-	reached bool        // a host was, for an earlier request
+	dialled bool        // a host was, for an earlier request
 
 	recorded bool // the request that is being served has its record
 
-	over atomic.Pointer[refusal] // why the account of parked bytes has cut it
-	held int64                   // when it was last looked at; guarded by v.mu
+	over atomic.Pointer[refusal.Refusal] // why the account of parked bytes has cut it
+	held int64                           // when it was last looked at; guarded by v.mu
+	last *lastWords                      // while they are said; guarded by v.mu
+}
+
+// startHTTP serves a connection that is let in.
+func (v *service) startHTTP(fd int, rec account.Record) {
+	go func() {
+		defer v.admitted.Done()
+		defer v.leave()
+		client, err := socket.Conn(fd)
+		if err != nil {
+			v.warn("a connection cannot be served", err)
+			v.finish(&rec, refusal.Unread(err, 0, "request", firewall.ReasonBadRequest))
+			return
+		}
+		h := &httpConn{v: v, client: client}
+		v.track(client, h)
+		defer v.drop(client)
+		h.serve(v.ctx, rec)
+	}()
 }
 
 // serve forwards the requests of one connection, one after the other.
 func (h *httpConn) serve(ctx context.Context, rec account.Record) {
 	h.br = bufio.NewReaderSize(h.client, headBytes)
 	defer h.hangUp()
-	defer contain.To(h)    // what ends a request is contained there
-	_ = keepOpen(h.client) // the first read fails, and says so in the record, if this did
+	defer contain.To(h) // what ends a request is contained there
 	for first := true; h.serveRequest(ctx, rec, first); first = false {
 	}
 }
@@ -63,7 +84,7 @@ func (h *httpConn) serveRequest(ctx context.Context, rec account.Record, first b
 	}
 	if err := awaitRequest(h.br); err != nil {
 		if first || h.over.Load() != nil {
-			h.finish(&rec, readFault(err, 0, "request", firewall.ReasonBadRequest))
+			h.finish(&rec, refusal.Unread(err, 0, "request", firewall.ReasonBadRequest))
 		}
 		return false
 	}
@@ -83,13 +104,13 @@ func (h *httpConn) serveRequest(ctx context.Context, rec account.Record, first b
 	d := policy.Decide(req.host, portHTTP)
 	judged(&rec, policy, d)
 	if !d.Allowed() {
-		return h.refuse(req, &rec, &refusal{reason: d.Reason, detail: d.Detail, status: http.StatusForbidden})
+		return h.refuse(req, &rec, &refusal.Refusal{Reason: d.Reason, Detail: d.Detail, Status: http.StatusForbidden})
 	}
 	_ = h.client.SetDeadline(time.Time{})
 	return h.forward(ctx, req, &flow{name: req.host, port: portHTTP, policy: policy, decision: d, client: h.client}, &rec)
 }
 
-func (h *httpConn) readRequest(rec *account.Record) (*request, *refusal) {
+func (h *httpConn) readRequest(rec *account.Record) (*request, *refusal.Refusal) {
 	h.in = newHeadBuffer(h.v.Server)
 	if r := readHead(h.br, h.in); r != nil {
 		return &request{}, r
@@ -115,7 +136,7 @@ func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *acco
 	reuse := h.up != nil && h.up.name == req.host && h.up.policy == f.policy && req.repeatable()
 	for ; ; reuse = false {
 		if !reuse {
-			if r := h.reach(ctx, f); r != nil {
+			if r := h.dial(ctx, f); r != nil {
 				return h.refuse(req, rec, r)
 			}
 		}
@@ -133,10 +154,10 @@ func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *acco
 			continue
 		case ctx.Err() != nil:
 			rec.Detail = "cut by the gate"
-		case r != nil && r.reason != "":
+		case r != nil && r.Reason != "":
 			return h.refuse(req, rec, r)
 		case r != nil:
-			rec.Detail = r.detail
+			rec.Detail = r.Detail
 		}
 		h.finish(rec, nil)
 		if r != nil {
@@ -147,7 +168,7 @@ func (h *httpConn) forward(ctx context.Context, req *request, f *flow, rec *acco
 }
 
 // underWay is exchange while a change of policy may cut it, and says why it did.
-func (h *httpConn) underWay(f *flow, req *request, reused bool) (more bool, cut, r *refusal, again bool) {
+func (h *httpConn) underWay(f *flow, req *request, reused bool) (more bool, cut, r *refusal.Refusal, again bool) {
 	defer func() { cut = h.v.end(f) }()
 	h.v.begin(f)
 	more, r, again = h.exchange(req, reused)
@@ -155,7 +176,7 @@ func (h *httpConn) underWay(f *flow, req *request, reused bool) (more bool, cut,
 }
 
 // finish is the service's for a request, which has one record.
-func (h *httpConn) finish(rec *account.Record, r *refusal) {
+func (h *httpConn) finish(rec *account.Record, r *refusal.Refusal) {
 	h.recorded = true
 	if over := h.over.Load(); over != nil {
 		r = over
@@ -165,28 +186,34 @@ func (h *httpConn) finish(rec *account.Record, r *refusal) {
 
 // crashed ends a connection the handling of which has panicked.
 func (h *httpConn) crashed(rec *account.Record, err error) (more bool) {
-	reset(h.client)
+	socket.ResetConn(h.client)
 	if h.recorded {
 		h.Panicked(err)
 		return false
 	}
-	h.finish(rec, fault(err))
+	h.finish(rec, refusal.Fault(err))
 	return false
 }
 
 func (h *httpConn) Panicked(err error) { h.v.Panicked(err) }
 
-// reach connects to the host of a request. The budget has counted one connection
+// dial connects to the host of a request, if the budget has room for its name: only then
+// does anything of the name reach the outside. The budget has counted one connection
 // when the client came; each further one that its requests need counts as well.
-func (h *httpConn) reach(ctx context.Context, f *flow) *refusal {
+func (h *httpConn) dial(ctx context.Context, f *flow) (r *refusal.Refusal) {
 	h.hangUp()
-	if h.reached {
+	if h.dialled {
 		if over := h.v.meter().Further(); over != "" {
-			return overBudget(over)
+			return refusal.OverBudget(over)
 		}
 	}
-	h.reached = true
-	if r := h.v.reach(ctx, f); r != nil {
+	h.dialled = true
+	var over string
+	if f.meter, over = h.v.meter().Reach(f.name, f.decision); over != "" {
+		return refusal.OverBudget(over)
+	}
+	f.up, f.upstream, r = h.v.dialer.Dial(ctx, h.v.loop.Loop, reach.Target{Name: f.name, Port: f.port, Decision: f.decision})
+	if r != nil {
 		return r
 	}
 	h.v.track(f.up, h)
@@ -204,7 +231,7 @@ func (h *httpConn) hangUp() {
 // exchange sends one request over the upstream and relays its response. A
 // refusal without a reason is a fault of the upstream, which the client is told
 // about; again asks for a repetition over a fresh connection.
-func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, again bool) {
+func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal.Refusal, again bool) {
 	up, before := h.up, h.up.received
 	defer up.freeHead()
 	if req.expect && req.framed {
@@ -229,11 +256,11 @@ func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, a
 		case s.fault != nil:
 			return false, s.fault, false
 		case s.gone:
-			return false, &refusal{detail: "the client went away"}, false
+			return false, &refusal.Refusal{Detail: "the client went away"}, false
 		case reused && silent:
 			return false, nil, true
 		}
-		return false, &refusal{detail: firewall.Escape(cmp.Or(writeErr, err).Error(), 200), status: http.StatusBadGateway}, false
+		return false, &refusal.Refusal{Detail: firewall.Escape(cmp.Or(writeErr, err).Error(), 200), Status: http.StatusBadGateway}, false
 	}
 	last := !s.finished() || req.close
 	err = h.relayResponse(req, resp, last)
@@ -244,14 +271,14 @@ func (h *httpConn) exchange(req *request, reused bool) (more bool, r *refusal, a
 	r = cmp.Or(s.crash, spent(up.meter))
 	switch {
 	case r != nil:
-		reset(h.client)
-		r.status = 0 // the response has begun
+		socket.ResetConn(h.client)
+		r.Status = 0 // the response has begun
 		return false, r, false
 	case err != nil:
-		reset(h.client) // the client must not take the part for the whole
-		return false, &refusal{detail: firewall.Escape(err.Error(), 200)}, false
+		socket.ResetConn(h.client) // the client must not take the part for the whole
+		return false, &refusal.Refusal{Detail: firewall.Escape(err.Error(), 200)}, false
 	case last:
-		lastWords(h.client, nil)
+		h.sayLast(nil)
 	}
 	return !last, nil, false
 }
@@ -262,7 +289,7 @@ func (h *httpConn) interim(resp *http.Response) error {
 
 // refuse records a refusal, tells the client and ends the connection: after a
 // request that was not carried out, where the next one begins is not certain.
-func (h *httpConn) refuse(req *request, rec *account.Record, r *refusal) (more bool) {
+func (h *httpConn) refuse(req *request, rec *account.Record, r *refusal.Refusal) (more bool) {
 	req.drop()
 	h.finish(rec, r)
 	h.answer(req, r)
@@ -270,28 +297,77 @@ func (h *httpConn) refuse(req *request, rec *account.Record, r *refusal) (more b
 }
 
 // answer sends the response of the gate itself, and closes.
-func (h *httpConn) answer(req *request, r *refusal) {
-	if r.status == 0 {
+func (h *httpConn) answer(req *request, r *refusal.Refusal) {
+	if r.Status == 0 {
 		return
 	}
 	what := "could not forward the request"
-	if r.reason != "" {
-		what = "refused the request: " + string(r.reason)
+	if r.Reason != "" {
+		what = "refused the request: " + string(r.Reason)
 	}
 	body := fmt.Sprintf("sallyport: the policy gate %s\nhost: %s\n", what, req.shownHost)
-	if r.detail != "" {
-		body += "detail: " + r.detail + "\n"
+	if r.Detail != "" {
+		body += "detail: " + r.Detail + "\n"
 	}
-	if page := h.v.Page.Name; !page.IsZero() && !req.host.IsZero() && r.reason != "" {
+	if page := h.v.Page.Name; !page.IsZero() && !req.host.IsZero() && r.Reason != "" {
 		body += fmt.Sprintf("more: http://%s/why?host=%s&port=%d\n", page, req.host, portHTTP)
 	}
 	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"+
-		"Content-Length: %d\r\nConnection: close\r\n", r.status, http.StatusText(r.status), len(body))
-	if r.status == http.StatusMethodNotAllowed {
+		"Content-Length: %d\r\nConnection: close\r\n", r.Status, http.StatusText(r.Status), len(body))
+	if r.Status == http.StatusMethodNotAllowed {
 		head += "Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 	}
 	if req.method == http.MethodHead {
 		body = ""
 	}
-	lastWords(h.client, []byte(head+"\r\n"+body))
+	h.sayLast([]byte(head + "\r\n" + body))
+}
+
+// cut breaks a connection of h. v.mu is held.
+func (h *httpConn) cut(c *net.TCPConn) {
+	socket.ResetConn(c)
+	if h.last != nil {
+		h.last.cut()
+	}
+}
+
+// A lastWords waits until a connection has lingered.
+type lastWords struct {
+	h      *httpConn
+	linger linger
+	done   chan struct{}
+}
+
+// sayLast sends msg and ends the connection.
+func (h *httpConn) sayLast(msg []byte) {
+	fd, err := socket.Dup(h.client)
+	if err != nil {
+		return // it is closed
+	}
+	l := &lastWords{h: h, done: make(chan struct{})}
+	l.linger.words = append([]byte{}, msg...)
+	h.v.mu.Lock()
+	h.last = l
+	h.v.loop.Post(func() {
+		defer contain.To(l)
+		l.linger.start(h.v.loop, fd, l)
+	})
+	if h.v.ended || h.over.Load() != nil {
+		h.cut(h.client)
+	}
+	h.v.mu.Unlock()
+	<-l.done
+}
+
+// cut ends it early, by the reset of which its connection is to have.
+func (l *lastWords) cut() {
+	l.h.v.loop.Post(l.linger.hangUp)
+}
+
+func (l *lastWords) lingered() { close(l.done) }
+
+// Panicked is called by the loop.
+func (l *lastWords) Panicked(err error) {
+	l.h.Panicked(err)
+	l.linger.hangUp()
 }

@@ -16,6 +16,8 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -39,14 +41,14 @@ func TestTunnelsLeaveNothing(t *testing.T) {
 				e[0].Close()
 				e[1].Close()
 			case 1:
-				reset(e[i/4%2])
+				socket.ResetConn(e[i/4%2])
 			case 2:
 				_ = e[0].CloseWrite()
 				testnet.Send(t, e[1], big)
 				e[1].Close()
 			case 3:
 				_, _ = e[1].Write(big) // may be cut
-				reset(e[0])
+				socket.ResetConn(e[0])
 			}
 		}
 		for _, e := range ends {
@@ -177,7 +179,7 @@ func TestBlockedRecord(t *testing.T) {
 	}
 	blocked.Store(false)
 	close(resume)
-	if got, err := io.ReadAll(refused); err != nil || !bytes.Equal(got, alertAccessDenied.record()) {
+	if got, err := io.ReadAll(refused); err != nil || !bytes.Equal(got, refusal.AccessDenied.Record()) {
 		t.Errorf("the refused client got %x, %v", got, err)
 	}
 	if r := c.last(1); r.Reason != firewall.ReasonNotListed {
@@ -245,13 +247,13 @@ func full(t *testing.T, n int) (ln int, addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, ok := nameNow(unix.SYS_GETSOCKNAME, fd)
+	at, ok := socket.Local(fd)
 	for range n {
-		waiting, err := connectNow(at)
+		waiting, err := socket.Connect(at)
 		if err != nil || !ok {
 			t.Fatal(at, err)
 		}
-		t.Cleanup(func() { closeNow(waiting) })
+		t.Cleanup(func() { socket.Close(waiting) })
 	}
 	return fd, at.String()
 }
@@ -299,7 +301,7 @@ func TestTunnelAttempts(t *testing.T) {
 				testnet.ReadN(t, up, len(testnet.HelloFor("site.example")))
 				up.Close()
 				client.Close()
-			} else if got, err := io.ReadAll(client); err != nil || !bytes.Equal(got, alertInternalError.record()) {
+			} else if got, err := io.ReadAll(client); err != nil || !bytes.Equal(got, refusal.InternalError.Record()) {
 				t.Errorf("got %x, %v", got, err)
 			}
 			r := c.last(1)
@@ -358,10 +360,10 @@ func TestDoorRests(t *testing.T) {
 	testnet.NoLeak(t)
 	c, k := newTunnelCell(t, nil)
 	c.open(k)
-	loops.mu.Lock()
-	clerk := loops.running[0].clerk
-	loops.mu.Unlock()
-	clerk.waiting.Add(maxUndelivered + 1)
+	workers.mu.Lock()
+	recorder := workers.running[0].recorder
+	workers.mu.Unlock()
+	recorder.undelivered.Add(maxUndelivered + 1)
 	hello := testnet.HelloFor("site.example")
 	client := testnet.Dial(t, c.tls)
 	testnet.Send(t, client, hello)
@@ -369,6 +371,6 @@ func TestDoorRests(t *testing.T) {
 	if n := c.server.open.Load(); n != 1 {
 		t.Errorf("%d connections are open, want 1", n)
 	}
-	clerk.waiting.Add(-maxUndelivered - 1)
+	recorder.undelivered.Add(-maxUndelivered - 1)
 	testnet.ReadN(t, k.Next(t), len(hello))
 }

@@ -6,6 +6,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/refusal"
 )
 
 // A Page is a host that the gate itself serves, on port 80 and under every
@@ -27,7 +28,7 @@ func (p Page) serves(host firewall.Name) bool { return !p.Name.IsZero() && host 
 func (h *httpConn) servePage(req *request, rec *account.Record) (more bool) {
 	rec.Verdict, rec.Reason = firewall.Allow, firewall.ReasonPolicyPage
 	if req.method != http.MethodGet && req.method != http.MethodHead {
-		return h.refuse(req, rec, &refusal{reason: firewall.ReasonBadRequest, detail: "the page can only be read", status: http.StatusMethodNotAllowed})
+		return h.refuse(req, rec, &refusal.Refusal{Reason: firewall.ReasonBadRequest, Detail: "the page can only be read", Status: http.StatusMethodNotAllowed})
 	}
 	accept := ""
 	if values := valuesOf(req.fields, "accept"); len(values) > 0 {
@@ -41,6 +42,6 @@ func (h *httpConn) servePage(req *request, rec *account.Record) (more bool) {
 	if req.method == http.MethodHead {
 		body = nil
 	}
-	lastWords(h.client, append([]byte(head), body...))
+	h.sayLast(append([]byte(head), body...))
 	return false
 }

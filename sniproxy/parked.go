@@ -3,16 +3,15 @@ package sniproxy
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"slices"
 	"sync/atomic"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
 	"sallyport/internal/contain"
+	"sallyport/internal/evloop"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 )
 
 const (
@@ -90,7 +89,7 @@ func (s *Server) may() int64 {
 type holding struct {
 	bytes   int64
 	stalled bool // nothing has moved since the last look
-	cut     func(*refusal)
+	cut     func(*refusal.Refusal)
 }
 
 // settle puts what a service holds on the account, and cuts the worst of it: those
@@ -123,7 +122,7 @@ func (v *service) settle(all []holding) {
 		over -= all[i].bytes
 		v.park(-all[i].bytes)
 		v.swept -= all[i].bytes
-		all[i].cut(&refusal{reason: firewall.ReasonLimit, detail: fmt.Sprintf(
+		all[i].cut(&refusal.Refusal{Reason: firewall.ReasonLimit, Detail: fmt.Sprintf(
 			"cut: %s wait in it for an end that does not read, %s in the cell's connections, which may hold %s",
 			mebibytes(all[i].bytes), mebibytes(cell), mebibytes(may))})
 	}
@@ -131,57 +130,22 @@ func (v *service) settle(all []holding) {
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// heldNow is what the kernel holds for a socket: received and not read, queued and
-// not confirmed, and set aside for more of it. A kernel that does not say is one
-// before 4.12; see setClientBuffers.
-func heldNow(fd int) (n int64, err error) {
-	const rmem, forward, queued, backlog = 0, 4, 5, 7 // linux/sock_diag.h
-	var info [9]uint32
-	size := uint32(unsafe.Sizeof(info))
-	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-	if errno != 0 {
-		return 0, failed("getsockopt", errno)
-	}
-	return int64(info[rmem]) + int64(info[forward]) + int64(info[queued]) + int64(info[backlog]), nil
-}
-
-// clientBytes is the room that the kernel gives a connection of a client, each way,
-// and no more: the way to a cell is short, and what stands in it is the gate's memory.
-// The kernel doubles it, for what it needs itself, and gives less where the machine
-// says so (net.core.wmem_max, rmem_max).
-const clientBytes = 256 << 10
-
-// setClientBuffers bounds what the connections that a listener accepts can hold, and
-// finds out whether the kernel says how much they do.
-func setClientBuffers(fd int) error {
-	if _, err := heldNow(fd); err != nil {
-		return fmt.Errorf("asking what a socket holds, as Linux 4.12 and newer say: %w", err)
-	}
-	for _, name := range [...]int{unix.SO_SNDBUF, unix.SO_RCVBUF} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, name, clientBytes); err != nil {
-			return failed("setsockopt", err.(unix.Errno))
-		}
-	}
-	return nil
-}
-
 // A sweeper looks at the tunnels of a service, on its loop.
 type sweeper struct {
 	v     *service
-	timer timer
+	timer evloop.Timer
 	all   []holding
 }
 
 // sweepSoon has the tunnels of a service looked at.
 func (v *service) sweepSoon() {
-	if v.sweeper.timer.index == 0 {
-		v.loop.set(&v.sweeper.timer, v.loop.now.Add(sweepEvery))
+	if !v.sweeper.timer.IsSet() {
+		v.loop.Set(&v.sweeper.timer, v.loop.Now.Add(sweepEvery))
 	}
 }
 
-// expired is called by the loop.
-func (s *sweeper) expired() {
+// Expired is called by the loop.
+func (s *sweeper) Expired() {
 	defer contain.To(&delivery{v: s.v})
 	s.all = s.all[:0]
 	for t := s.v.tunnels.first; t != nil; t = t.next {
@@ -207,9 +171,9 @@ func (t *tunnel) holds() int64 {
 		return 0
 	}
 	n := waiting
-	for _, fd := range [...]int{t.client.fd, t.up.fd} {
+	for _, fd := range [...]int{t.client.fd, t.up.fd, t.linger.held()} {
 		if fd >= 0 {
-			held, _ := heldNow(fd) // setClientBuffers has found that it can be asked
+			held, _ := socket.Held(fd) // ClientOptions has found that it can be asked
 			n += held
 		}
 	}
@@ -221,22 +185,21 @@ func (t *tunnel) holds() int64 {
 }
 
 // overfull cuts a tunnel that holds too much, however far it has come.
-func (t *tunnel) overfull(r *refusal) {
+func (t *tunnel) overfull(r *refusal.Refusal) {
 	defer contain.To(t)
 	t.over = r
 	switch t.stage {
 	case stageRelay:
 		t.cut()
-	case stageReach:
+	case stageDial:
 		t.client.close(true)
-		aside := t.reach.cancel != nil
-		if t.abandon(); !aside { // else it will say so itself
+		if !t.dial.Cancel() {
 			t.refuse(r)
 		}
 	case stageRefuse:
 		t.client.close(true)
 	case stageLinger:
-		t.hangUp()
+		t.linger.hangUp()
 	}
 }
 
@@ -256,7 +219,7 @@ func (v *service) sweepConns() bool {
 	defer v.mu.Unlock()
 	held := make(map[*httpConn]int64)
 	for c, h := range v.conns {
-		held[h] += heldBy(c)
+		held[h] += socket.HeldBy(c)
 	}
 	var all []holding
 	for h, n := range held {
@@ -270,21 +233,12 @@ func (v *service) sweepConns() bool {
 	return v.sweeping
 }
 
-func heldBy(c *net.TCPConn) (n int64) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0 // it is closed
-	}
-	_ = raw.Control(func(fd uintptr) { n, _ = heldNow(int(fd)) })
-	return n
-}
-
 // overfull cuts a connection that holds too much. v.mu is held.
-func (h *httpConn) overfull(r *refusal) {
+func (h *httpConn) overfull(r *refusal.Refusal) {
 	h.over.Store(r)
 	for c, owner := range h.v.conns {
 		if owner == h {
-			reset(c)
+			h.cut(c)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/socket"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -23,8 +24,8 @@ func socketMemory(t *testing.T, own, far []string) (sum int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	among := func(call uintptr, fd int, want []string) bool {
-		at, ok := nameNow(call, fd)
+	among := func(name func(int) (netip.AddrPort, bool), fd int, want []string) bool {
+		at, ok := name(fd)
 		for _, s := range want {
 			if ok && at == netip.MustParseAddrPort(s) {
 				return true
@@ -34,8 +35,8 @@ func socketMemory(t *testing.T, own, far []string) (sum int64) {
 	}
 	for _, e := range all {
 		fd, _ := strconv.Atoi(e.Name())
-		if among(unix.SYS_GETSOCKNAME, fd, own) || among(unix.SYS_GETPEERNAME, fd, far) {
-			n, _ := heldNow(fd) // what is closed meanwhile holds nothing
+		if among(socket.Local, fd, own) || among(socket.Peer, fd, far) {
+			n, _ := socket.Held(fd) // what is closed meanwhile holds nothing
 			sum += n
 		}
 	}
@@ -193,7 +194,7 @@ func TestPipesOfACell(t *testing.T) {
 	testnet.Eventually(t, "all to stand", func() bool {
 		was := last
 		last = account.Held()
-		return was == last && last > 3*maxCellPipes*clientBytes
+		return was == last && last > 3*maxCellPipes*socket.ClientBytes
 	})
 	if n := count(); n > 2*(maxCellPipes+maxIdlePipes) {
 		t.Errorf("%d ends of pipes, want at most two for each of %d", n, maxCellPipes+maxIdlePipes)

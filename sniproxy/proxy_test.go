@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -90,7 +91,7 @@ policies:
 `
 
 // viaCell is a cell whose policy sends hosts by way of a proxy that leads to k.
-func viaCell(t *testing.T, p Proxy) *cell {
+func viaCell(t *testing.T, p reach.Proxy) *cell {
 	t.Helper()
 	ps, err := firewall.Parse(strings.NewReader(viaAllowlist), "test")
 	if err != nil {
@@ -99,7 +100,7 @@ func viaCell(t *testing.T, p Proxy) *cell {
 	policy, _ := ps.Policy("p")
 	c := newCell(t, "strict", func(s *Server) {
 		s.Policy = policy
-		s.Proxy = func(name string) (Proxy, bool) { return p, name == "corp" }
+		s.Proxy = func(name string) (reach.Proxy, bool) { return p, name == "corp" }
 	})
 	c.origin(p.Addr.String(), p.Addr.String())
 	c.resolver.set("www.far.example", "1.1.1.1", "1.1.1.2")
@@ -115,7 +116,7 @@ func TestVia(t *testing.T) {
 	for _, byAddress := range []bool{false, true} {
 		k := testnet.NewCanary(t)
 		p := startProxy(t, k.Addr, "")
-		c := viaCell(t, Proxy{Addr: p.addr, Credentials: "user:pass", ByAddress: byAddress})
+		c := viaCell(t, reach.Proxy{Addr: p.addr, Credentials: "user:pass", ByAddress: byAddress})
 		c.origin("127.0.0.1:443", k.Addr)
 
 		client := testnet.Dial(t, c.tls)
@@ -157,7 +158,7 @@ func TestVia(t *testing.T) {
 func TestViaOnPort80(t *testing.T) {
 	far, near := namedOrigin(t, "far"), namedOrigin(t, "near")
 	p := startProxy(t, far, "")
-	c := viaCell(t, Proxy{Addr: p.addr})
+	c := viaCell(t, reach.Proxy{Addr: p.addr})
 	c.origin("127.0.0.1:80", near)
 	client := testnet.Dial(t, c.http)
 	br := bufio.NewReader(client)
@@ -206,7 +207,7 @@ func TestViaRefused(t *testing.T) {
 		{"by the proxy", "www.far.example", "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", firewall.ReasonDial, "403 Forbidden", true},
 		{"wants credentials", "www.far.example", "HTTP/1.1 407 Who\r\n\r\n", firewall.ReasonDial, "407", true},
 		{"hangs up", "www.far.example", "HTTP/1.1 200 OK\r\n", firewall.ReasonDial, "EOF", true},
-		{"endless", "www.far.example", "HTTP/1.1 200 " + strings.Repeat("x", 2*maxConnectHead), firewall.ReasonDial, "too long", true},
+		{"endless", "www.far.example", "HTTP/1.1 200 " + strings.Repeat("x", 2*reach.MaxConnectHead), firewall.ReasonDial, "too long", true},
 		{"no HTTP", "www.far.example", "SSH-2.0-x\r\n\r\n", firewall.ReasonDial, "not an answer", true},
 		{"a private address", "inside.far.example", "", firewall.ReasonAddress, "10.0.0.1", false},
 		{"no such proxy", "lost.example", "", firewall.ReasonDial, "no proxy called other", false},
@@ -215,7 +216,7 @@ func TestViaRefused(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := startProxy(t, "127.0.0.1:1", tt.answer)
-			c := viaCell(t, Proxy{Addr: p.addr})
+			c := viaCell(t, reach.Proxy{Addr: p.addr})
 			client := testnet.Dial(t, c.tls)
 			testnet.Send(t, client, testnet.Record(testnet.Message(testnet.SNI(tt.host))))
 			if got, _ := io.ReadAll(client); len(got) != 7 {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"syscall"
 
+	"sallyport/sniproxy/socket"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -50,13 +52,13 @@ func (t *tunnel) relay() {
 	case t.client.gone || t.up.gone:
 		t.outlive(more)
 	case more:
-		t.loop.due.add(t)
+		t.loop.schedule.add(t)
 	}
 }
 
 // pass moves bytes from src to dst until there are no more, dst takes no more or
 // it was a turn's worth, and then more is true.
-func (t *tunnel) pass(src, dst *socket) (more bool, err error) {
+func (t *tunnel) pass(src, dst *end) (more bool, err error) {
 	for begin := src.taken; ; {
 		if dst.gone {
 			return false, t.discard(src)
@@ -78,8 +80,8 @@ func (t *tunnel) pass(src, dst *socket) (more bool, err error) {
 			if src.drop(); dst.passed {
 				return false, nil // both will be closed
 			}
-			if err := shutdownNow(dst.fd); err != nil {
-				return false, dst.refuses(cmp.Or(faultNow(dst.fd), err))
+			if err := socket.Shutdown(dst.fd); err != nil {
+				return false, dst.refuses(cmp.Or(socket.Fault(dst.fd), err))
 			}
 			return false, nil
 		case !src.readable:
@@ -96,13 +98,13 @@ func (t *tunnel) pass(src, dst *socket) (more bool, err error) {
 
 // fill reads one piece from src. Short ones are passed on from the loop's buffer
 // at once; where they come in bulk, they stay in the kernel.
-func (t *tunnel) fill(src, dst *socket) error {
+func (t *tunnel) fill(src, dst *end) error {
 	if src.bulk {
 		if err := t.splice(src); err != errNoSplice {
 			return err
 		}
 	}
-	n, err := readNow(src.fd, t.loop.buf[:])
+	n, err := socket.Read(src.fd, t.loop.buf[:])
 	if err != nil {
 		return src.stopped(err)
 	}
@@ -118,7 +120,7 @@ func (t *tunnel) fill(src, dst *socket) error {
 	}
 	m := 0
 	if !dst.full {
-		if m, err = writeNow(dst.fd, t.loop.buf[:n]); err != nil && err != unix.EAGAIN {
+		if m, err = socket.Write(dst.fd, t.loop.buf[:n]); err != nil && err != unix.EAGAIN {
 			src.taken -= int64(n)
 			return dst.refuses(err)
 		}
@@ -136,7 +138,7 @@ var errNoSplice = errors.New("cannot splice")
 
 // splice is fill by way of a pipe, which is held only while there are bytes to
 // move: most of the time most tunnels are silent.
-func (t *tunnel) splice(src *socket) error {
+func (t *tunnel) splice(src *end) error {
 	if !src.held {
 		if t.v.pipes >= maxCellPipes {
 			return errNoSplice
@@ -148,7 +150,7 @@ func (t *tunnel) splice(src *socket) error {
 		src.pipe, src.held = p, true
 		t.v.pipes++
 	}
-	n, err := spliceNow(src.fd, src.pipe.w)
+	n, err := socket.Splice(src.fd, src.pipe.w, turnBytes)
 	switch {
 	case err == syscall.EINVAL || err == syscall.ENOSYS:
 		return errNoSplice
@@ -166,7 +168,7 @@ func (t *tunnel) splice(src *socket) error {
 }
 
 // stopped says what a read without bytes means.
-func (s *socket) stopped(err error) error {
+func (s *end) stopped(err error) error {
 	switch err {
 	case unix.EAGAIN:
 		s.readable = false
@@ -181,21 +183,21 @@ func (s *socket) stopped(err error) error {
 
 // take counts n bytes that were read from src, unless they are over budget: then
 // they are counted all the same and must not be passed on.
-func (t *tunnel) take(src *socket, n int) (ok bool) {
+func (t *tunnel) take(src *end, n int) (ok bool) {
 	src.taken += int64(n)
 	t.loop.moved += n
 	return t.meter.Count(src == &t.client, n)
 }
 
 // drainTo passes on what waits, as far as dst takes it.
-func (s *socket) drainTo(dst *socket) error {
+func (s *end) drainTo(dst *end) error {
 	for s.waiting() > 0 {
 		n, err := 0, error(nil)
 		if s.piped > 0 {
-			n, err = spliceNow(s.pipe.r, dst.fd)
+			n, err = socket.Splice(s.pipe.r, dst.fd, turnBytes)
 			s.piped -= n
 		} else {
-			n, err = writeNow(dst.fd, s.rest)
+			n, err = socket.Write(dst.fd, s.rest)
 			s.rest = s.rest[n:]
 		}
 		switch {

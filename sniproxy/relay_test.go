@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/socket"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -92,7 +93,7 @@ func TestTunnelBreaks(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			reset(a)
+			socket.ResetConn(a)
 			// b must learn of it although it says nothing itself.
 			_, err := b.Read(make([]byte, 1))
 			for ; err == nil || errors.Is(err, io.EOF); _, err = b.Write([]byte("x")) {
@@ -115,7 +116,7 @@ func TestTunnelFreesAbandoned(t *testing.T) {
 	if _, err := io.ReadAll(up); err != nil {
 		t.Fatal(err)
 	}
-	reset(client)
+	socket.ResetConn(client)
 	if r := c.last(1); r.Verdict != firewall.Allow {
 		t.Errorf("record %+v", r)
 	}
@@ -238,7 +239,7 @@ func TestConnectionLimit(t *testing.T) {
 			t.Errorf("record %+v", r)
 		}
 	}
-	reset(a)
+	socket.ResetConn(a)
 	c.wait(3)
 	testnet.Eventually(t, "a place to be free", func() bool { return c.server.open.Load() == 1 })
 	c.open(k)

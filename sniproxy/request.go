@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/refusal"
 )
 
 // The caps on a request head; beyond them a request is answered with 431.
@@ -52,7 +53,7 @@ func awaitRequest(br *bufio.Reader) error {
 }
 
 // readHead reads lines up to the empty one into in.b.
-func readHead(br *bufio.Reader, in *headBuffer) *refusal {
+func readHead(br *bufio.Reader, in *headBuffer) *refusal.Refusal {
 	if b, err := br.Peek(1); err == nil && !isToken(b[0]) {
 		return notHTTP(b[0])
 	}
@@ -68,7 +69,7 @@ func readHead(br *bufio.Reader, in *headBuffer) *refusal {
 		case err == bufio.ErrBufferFull:
 			continue
 		case err != nil:
-			return readFault(err, len(in.b), "request head", firewall.ReasonBadRequest)
+			return refusal.Unread(err, len(in.b), "request head", firewall.ReasonBadRequest)
 		case !bytes.HasSuffix(in.b[start:], []byte("\r\n")):
 			return badRequest("a line that ends without a carriage return")
 		case len(in.b)-start == 2:
@@ -84,21 +85,21 @@ func readHead(br *bufio.Reader, in *headBuffer) *refusal {
 
 // notHTTP refuses a connection that cannot be HTTP. What the client speaks is not
 // known; a person who looks at what it got can read why.
-func notHTTP(first byte) *refusal {
+func notHTTP(first byte) *refusal.Refusal {
 	if first == recordHandshake {
 		return badRequest("TLS on the port of plain HTTP")
 	}
 	return badRequest("not HTTP: the first byte is %#02x", first)
 }
 
-func badRequest(format string, args ...any) *refusal {
-	return &refusal{reason: firewall.ReasonBadRequest, detail: fmt.Sprintf(format, args...), status: 400}
+func badRequest(format string, args ...any) *refusal.Refusal {
+	return &refusal.Refusal{Reason: firewall.ReasonBadRequest, Detail: fmt.Sprintf(format, args...), Status: 400}
 }
 
 // parseRequest reads a request head that ends in an empty line. It follows RFC
 // 9112 and takes none of the liberties that the RFC leaves to readers. The
 // request is there for its shownHost even where it is refused.
-func parseRequest(head []byte) (*request, *refusal) {
+func parseRequest(head []byte) (*request, *refusal.Refusal) {
 	req := &request{}
 	line, rest, _ := strings.Cut(string(head), "\r\n")
 	r := req.parseLine(line)
@@ -116,7 +117,7 @@ func parseRequest(head []byte) (*request, *refusal) {
 			return req, r
 		}
 		if all = append(all, f); len(all) > maxFields {
-			return req, &refusal{reason: firewall.ReasonLimit, detail: "too many fields", status: 431}
+			return req, &refusal.Refusal{Reason: firewall.ReasonLimit, Detail: "too many fields", Status: 431}
 		}
 	}
 	if r := req.parseHost(all); r != nil {
@@ -130,7 +131,7 @@ func parseRequest(head []byte) (*request, *refusal) {
 
 // parseLine reads the request line. Only the origin form is taken: the gate is
 // no proxy that a client is configured to use.
-func (req *request) parseLine(line string) *refusal {
+func (req *request) parseLine(line string) *refusal.Refusal {
 	method, rest, ok := strings.Cut(line, " ")
 	target, version, ok2 := strings.Cut(rest, " ")
 	switch {
@@ -141,7 +142,7 @@ func (req *request) parseLine(line string) *refusal {
 	case version != "HTTP/1.1":
 		return badRequest("not HTTP/1.1")
 	case method == "CONNECT" || method == "TRACE":
-		return &refusal{reason: firewall.ReasonBadRequest, detail: "the method " + method, status: 405}
+		return &refusal.Refusal{Reason: firewall.ReasonBadRequest, Detail: "the method " + method, Status: 405}
 	case !strings.HasPrefix(target, "/"):
 		return badRequest("the request target is not a path")
 	}
@@ -154,7 +155,7 @@ func (req *request) parseLine(line string) *refusal {
 	return nil
 }
 
-func parseField(line string) (field, *refusal) {
+func parseField(line string) (field, *refusal.Refusal) {
 	name, value, ok := strings.Cut(line, ":")
 	switch {
 	case line[0] == ' ' || line[0] == '\t':
@@ -173,7 +174,7 @@ func parseField(line string) (field, *refusal) {
 
 // parseHost wants exactly one Host field with a name and at most the port 80. What it
 // keeps is not a part of the head, which the name outlives.
-func (req *request) parseHost(all []field) *refusal {
+func (req *request) parseHost(all []field) *refusal.Refusal {
 	values := valuesOf(all, "host")
 	if len(values) != 1 {
 		return badRequest("%d Host fields", len(values))
@@ -189,7 +190,7 @@ func (req *request) parseHost(all []field) *refusal {
 	var err error
 	if req.host, err = firewall.ParseName(strings.Clone(host)); err != nil {
 		req.shownHost = strings.Clone(firewall.Escape(values[0], maxShownHost))
-		return &refusal{reason: firewall.ReasonBadName, detail: err.Error(), status: 400}
+		return &refusal.Refusal{Reason: firewall.ReasonBadName, Detail: err.Error(), Status: 400}
 	}
 	req.shownHost = req.host.String()
 	return nil
@@ -197,7 +198,7 @@ func (req *request) parseHost(all []field) *refusal {
 
 // parseFraming says where the body ends, in the one way on which all readers
 // agree (RFC 9112, section 6.3).
-func (req *request) parseFraming(all []field) *refusal {
+func (req *request) parseFraming(all []field) *refusal.Refusal {
 	lengths, codings := valuesOf(all, "content-length"), valuesOf(all, "transfer-encoding")
 	req.framed = len(lengths)+len(codings) > 0
 	switch {
@@ -218,7 +219,7 @@ func (req *request) parseFraming(all []field) *refusal {
 }
 
 // pick keeps the fields that are passed on and heeds those that are for the gate.
-func (req *request) pick(all []field) *refusal {
+func (req *request) pick(all []field) *refusal.Refusal {
 	nominated := make(map[string]bool)
 	for _, v := range valuesOf(all, "connection") {
 		for token := range strings.SplitSeq(v, ",") {
@@ -235,7 +236,7 @@ func (req *request) pick(all []field) *refusal {
 		case name == "upgrade" && !onlyHTTP2(f.value):
 			return badRequest("an upgrade to another protocol")
 		case name == "expect" && !strings.EqualFold(f.value, "100-continue"):
-			return &refusal{reason: firewall.ReasonBadRequest, detail: "an unknown expectation", status: 417}
+			return &refusal.Refusal{Reason: firewall.ReasonBadRequest, Detail: "an unknown expectation", Status: 417}
 		case name == "expect":
 			req.expect = true
 		case ours[name] || nominated[name] || isForwarding(kin):

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/refusal"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -42,13 +43,13 @@ func TestTunnelToItself(t *testing.T) {
 	own := []string{"1.2.3.4/24", "1.2.3.5/24", "2606:4700::1234/64"} // the second is reached from the first
 	ownNetwork(t, own)
 	k := testnet.NewCanaryAt(t, ":443")
-	c := newCell(t, "open", func(s *Server) { s.route = nil })
+	c := newCell(t, "open", func(s *Server) { s.Route = nil })
 	raw := testnet.Record(testnet.Message(testnet.SNI("own.example")))
 	for i, addr := range own {
 		c.resolver.set("own.example", netip.MustParsePrefix(addr).Addr().String())
 		client := testnet.Dial(t, c.tls)
 		testnet.Send(t, client, raw)
-		if got, _ := io.ReadAll(client); !bytes.Equal(got, alertAccessDenied.record()) {
+		if got, _ := io.ReadAll(client); !bytes.Equal(got, refusal.AccessDenied.Record()) {
 			t.Errorf("%s: the client got %x", addr, got)
 		}
 		if r := c.last(i + 1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonAddress {
@@ -59,7 +60,7 @@ func TestTunnelToItself(t *testing.T) {
 	if n := k.Count.Load(); n != 0 {
 		t.Errorf("the gate's own listener was reached %d times", n)
 	}
-	admitted := newCell(t, "strict", func(s *Server) { s.route = nil })
+	admitted := newCell(t, "strict", func(s *Server) { s.Route = nil })
 	hello := testnet.Record(testnet.Message(testnet.SNI("site.example")))
 	testnet.Send(t, testnet.Dial(t, admitted.tls), hello)
 	if got := testnet.ReadN(t, k.Next(t), len(hello)); !bytes.Equal(got, hello) {

@@ -14,6 +14,8 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/internal/contain"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 )
 
 // defaultBodyIdle is how long a client may pause inside a request body, and how
@@ -33,10 +35,10 @@ type sender struct {
 
 	// Set before sent is closed.
 	complete bool
-	fault    *refusal // what was wrong with the client's body
+	fault    *refusal.Refusal // what was wrong with the client's body
 	// Set before done is closed.
-	gone  bool     // the client is gone
-	crash *refusal // the sender has panicked
+	gone  bool             // the client is gone
+	crash *refusal.Refusal // the sender has panicked
 
 	mu       sync.Mutex // guards stopping, the client's read and the upstream's write deadline
 	stopping bool
@@ -52,7 +54,7 @@ func (s *sender) run(req *request) {
 	defer close(s.done)
 	defer func() {
 		if s.crash != nil || s.fault != nil || s.gone {
-			reset(s.up.conn) // an upstream must not take a part for the whole
+			socket.ResetConn(s.up.conn) // an upstream must not take a part for the whole
 		}
 	}()
 	defer contain.To(s)
@@ -63,7 +65,7 @@ func (s *sender) run(req *request) {
 	s.gone = s.gone || s.complete && s.clientGone()
 }
 
-func (s *sender) Panicked(err error) { s.crash = fault(err) }
+func (s *sender) Panicked(err error) { s.crash = refusal.Fault(err) }
 
 // finished reports whether the whole body was sent. An upstream may answer
 // before; a moment's grace tells that from a body whose end is on its way.
@@ -106,7 +108,7 @@ func (s *sender) patience() (more bool) {
 	if s.stopping {
 		return false
 	}
-	if s.gone = isBroken(s.h.client); s.gone {
+	if s.gone = socket.IsBroken(s.h.client); s.gone {
 		return false
 	}
 	_ = s.up.conn.SetWriteDeadline(time.Now().Add(s.idle()))
@@ -130,7 +132,7 @@ func (s *sender) clientGone() bool {
 }
 
 // sendBody copies the request body upstream, framed anew.
-func (s *sender) sendBody(req *request) (complete bool, fault *refusal) {
+func (s *sender) sendBody(req *request) (complete bool, fault *refusal.Refusal) {
 	switch req.length {
 	case 0:
 		return true, nil
@@ -171,7 +173,7 @@ func (s *sender) Write(p []byte) (int, error) {
 
 // copyBody copies as much as there is, whenever there is some. An upstream that
 // takes no more is no fault: its response may say why.
-func (s *sender) copyBody(body io.Reader, write func([]byte) error) (complete bool, fault *refusal) {
+func (s *sender) copyBody(body io.Reader, write func([]byte) error) (complete bool, fault *refusal.Refusal) {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	for {
@@ -191,12 +193,12 @@ func (s *sender) copyBody(body io.Reader, write func([]byte) error) (complete bo
 	}
 }
 
-func bodyFault(err error) *refusal {
+func bodyFault(err error) *refusal.Refusal {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &refusal{reason: firewall.ReasonLimit, detail: "the request body did not go on in time", status: 408}
+		return &refusal.Refusal{Reason: firewall.ReasonLimit, Detail: "the request body did not go on in time", Status: 408}
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-		return &refusal{reason: firewall.ReasonBadRequest, detail: "closed inside the request body", status: 400}
+		return &refusal.Refusal{Reason: firewall.ReasonBadRequest, Detail: "closed inside the request body", Status: 400}
 	}
 	return badRequest("malformed chunks: %s", firewall.Escape(err.Error(), maxShownHost))
 }
@@ -229,21 +231,11 @@ func awaitFault(c *net.TCPConn) bool {
 	}
 	broken := false
 	err = raw.Read(func(fd uintptr) bool {
-		broken = faultNow(int(fd)) != nil
+		broken = socket.Fault(int(fd)) != nil
 		return broken
 	})
 	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return true
 	}
 	return broken
-}
-
-// isBroken reports whether the kernel has found a connection broken.
-func isBroken(c *net.TCPConn) (broken bool) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return true
-	}
-	err = raw.Control(func(fd uintptr) { broken = faultNow(int(fd)) != nil })
-	return broken || err != nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/socket"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -165,7 +166,7 @@ func TestForwardClientGone(t *testing.T) {
 		if half {
 			_ = conn.CloseWrite()
 		}
-		reset(conn)
+		socket.ResetConn(conn)
 		if _, err := io.ReadAll(up); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("half %v: the upstream got %v", half, err)
 		}
@@ -333,7 +334,7 @@ func TestForwardClientGoneFromDeafUpstream(t *testing.T) {
 	c, k := newCell(t, "strict", func(s *Server) { s.bodyIdle = time.Second }), testnet.NewCanary(t)
 	c.origin("127.0.0.1:80", k.Addr)
 	conn, up := deafExchange(t, c, k)
-	reset(conn)
+	socket.ResetConn(conn)
 	if r := c.last(1); r.Detail != "the client went away" {
 		t.Errorf("record %+v", r)
 	}

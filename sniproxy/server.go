@@ -26,7 +26,6 @@ package sniproxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -37,6 +36,9 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/internal/contain"
+	"sallyport/sniproxy/reach"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 )
 
 // The ports that the two services stand for, whatever port their listener has:
@@ -51,17 +53,6 @@ const (
 	defaultHelloTimeout = 10 * time.Second
 	defaultMaxConns     = 512
 )
-
-// lingerTime bounds how long a refused connection is kept so that its last
-// words are not lost to a reset.
-const lingerTime = 500 * time.Millisecond
-
-// A Resolver finds the addresses of a fully qualified name. An error, also a
-// partial one, means that the name is not dialled. An answer that leads to a
-// name which must not be followed is a *resolve.RefusedError.
-type Resolver interface {
-	Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error)
-}
 
 // A Server forwards the TLS connections and HTTP requests of one cell. Its
 // fields must not change once it serves. The zero value serves nothing.
@@ -82,14 +73,10 @@ type Server struct {
 	// Prefix holds nobody.
 	Prefix netip.Prefix
 	// Resolver looks up allowed names. Required.
-	Resolver Resolver
-	// Dial connects to an address that has been judged; if nil, a plain dialer
-	// with TCP keep-alive. An own one should set keep-alive too: it is what ends
-	// a tunnel whose peer has vanished.
-	Dial func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error)
+	Resolver reach.Resolver
 	// Proxy finds the proxy that a decision names; a host that is to be reached by
 	// way of one that it does not find is not reached. If nil, it finds none.
-	Proxy func(name string) (Proxy, bool)
+	Proxy func(name string) (reach.Proxy, bool)
 	// Record gets one decision for each TLS connection and HTTP request, without
 	// the fields Run, Cell and Policy, and without Digest where no policy was asked; connections that are not let in, for
 	// their number or for where they come from, are tallied (account.Tally). It is called from many goroutines.
@@ -100,6 +87,8 @@ type Server struct {
 	// Flush, if not nil, is called after Record, once for several calls of it where
 	// many connections end at the same time; records are delivered when it returns.
 	Flush func()
+	// Route, if not nil, has a dial go elsewhere, at the last moment. It is for tests.
+	Route func(netip.AddrPort) netip.AddrPort
 	// Log gets faults of the gate, never decisions; if nil, nothing is logged.
 	Log *slog.Logger
 	// HelloTimeout is how long a client may take from its connection to the end
@@ -118,26 +107,30 @@ type Server struct {
 	metered sync.Once // fills in Meter; see meter
 	parks   sync.Once // fills in Parked; see parked
 
-	// Tests have every dial go elsewhere, at the last moment; nil if not.
-	route func(netip.AddrPort) netip.AddrPort
-
 	open atomic.Int64 // connections now
 	held atomic.Int64 // bytes that hellos and heads hold now; see reserve
 
 	parkedBytes atomic.Int64 // of the account of parked bytes
 
 	flows flows
-	own   ownAddresses
+}
+
+// ServeTLS tunnels the connections that ln accepts to port 443 of the host that
+// each ClientHello names; ln must be a TCP listener of the system's, made with
+// socket.ClientOptions. When ctx ends it closes ln, cuts every connection, waits for all
+// that it started and returns nil; an error means that ln cannot be served.
+func (s *Server) ServeTLS(ctx context.Context, ln net.Listener) error {
+	v := &service{Server: s, kind: account.KindTLS, port: portTLS}
+	v.start = v.startTunnel
+	return v.serve(ctx, ln)
 }
 
 // ServeHTTP1 forwards the HTTP/1.1 requests of the connections that ln accepts
-// to port 80 of the host that each request names. It ends as ServeTLS does.
+// to port 80 of the host that each request names. It is called and ends as ServeTLS.
 func (s *Server) ServeHTTP1(ctx context.Context, ln net.Listener) error {
-	if _, err := prepare(ln); err != nil {
-		ln.Close()
-		return fmt.Errorf("serving %s connections: %w", account.KindHTTP, err)
-	}
-	return s.serve(ctx, ln, &service{Server: s, kind: account.KindHTTP, port: portHTTP})
+	v := &service{Server: s, kind: account.KindHTTP, port: portHTTP}
+	v.start = v.startHTTP
+	return v.serve(ctx, ln)
 }
 
 // A service is one of the two at work: its kind of connection and those that
@@ -147,15 +140,18 @@ type service struct {
 	kind account.Kind
 	port uint16
 
-	// Of the one for TLS; tunnels, patrol, due and pipes are its loop's.
+	start    func(fd int, rec account.Record) // on the loop, for a connection that is let in
 	ctx      context.Context
-	loop     *loop
-	tunnels  tunnels
-	patrol   patrol
-	due      tunnelQueue
-	pipes    int            // in use
+	loop     *worker
+	dialer   reach.Dialer
 	admitted sync.WaitGroup // connections, until they are recorded and gone
-	sweeper  sweeper
+
+	// The loop's, of the one for TLS.
+	tunnels tunnels
+	patrol  patrol
+	due     tunnelQueue
+	pipes   int // in use
+	sweeper sweeper
 
 	// swept is what the service has on the account of parked bytes; the loop's, of the
 	// one for HTTP guarded by mu.
@@ -167,34 +163,17 @@ type service struct {
 	sweeping bool
 	sweeps   sync.WaitGroup
 	ended    bool
-	// turned are the tallies of connections that were not let in, by the detail of
+	// outside are the tallies of connections that were not let in, by the detail of
 	// their refusal; the gate's own words, of which there are few.
-	turned map[string]*account.Tally
+	outside map[string]*account.Tally
 }
 
-func (s *Server) serve(parent context.Context, ln net.Listener, v *service) error {
-	defer ln.Close()
-	if err := s.check(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(parent)
+// prepare makes what a service has on its loop.
+func (v *service) prepare() {
+	v.dialer = reach.Dialer{Resolver: v.Resolver, Proxy: v.Proxy, Route: v.Route}
+	v.patrol.v, v.patrol.timer.Owner = v, &v.patrol
+	v.sweeper.v, v.sweeper.timer.Owner = v, &v.sweeper
 	v.conns = make(map[*net.TCPConn]*httpConn)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		<-ctx.Done()
-		ln.Close()
-		v.cut()
-	})
-	err := v.accept(ctx, ln, &wg)
-	cancel()
-	wg.Wait()
-	v.sweeps.Wait()
-	v.settle(nil)
-	v.endTallies()
-	if parent.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // check refuses to serve without what is required.
@@ -205,82 +184,12 @@ func (s *Server) check() error {
 	return nil
 }
 
-// accept admits connections until the listener fails for good.
-func (v *service) accept(ctx context.Context, ln net.Listener, wg *sync.WaitGroup) error {
-	const longest = time.Second
-	pause := 5 * time.Millisecond
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return fmt.Errorf("accepting %s connections: %w", v.kind, err)
-			}
-			// Out of descriptors, or a peer that gave up: neither ends the service.
-			v.warn("accepting failed, trying again", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(pause):
-			}
-			pause = min(2*pause, longest)
-			continue
-		}
-		pause = 5 * time.Millisecond
-		client, ok := c.(*net.TCPConn)
-		if !ok {
-			c.Close()
-			return fmt.Errorf("accepting %s connections: %T is not TCP", v.kind, c)
-		}
-		v.admit(ctx, client, wg)
-	}
-}
-
-// admit starts the handler of a connection that is the cell's own and within
-// the limit, and closes any other.
-func (v *service) admit(ctx context.Context, client *net.TCPConn, wg *sync.WaitGroup) {
-	defer contain.To(turnedAway{v, client})
-	rec := account.Record{Time: time.Now(), Kind: v.kind, Port: v.port, Verdict: firewall.Deny}
-	rec.Client = addrPort(client.RemoteAddr())
-	if !v.Prefix.Contains(rec.Client.Addr()) {
-		v.turnAway(&refusal{reason: firewall.ReasonForeignClient, detail: "the client is outside the cell"}, rec.Client)
-		reset(client)
-		return
-	}
-	if r := v.enter(); r != nil {
-		v.turnAway(r, rec.Client)
-		client.Close()
-		return
-	}
-	h := &httpConn{v: v, client: client}
-	v.track(client, h)
-	wg.Go(func() {
-		defer v.forget(client)
-		h.serve(ctx, rec)
-	})
-}
-
-// A turnedAway is a client that is not let in.
-type turnedAway struct {
-	v      *service
-	client *net.TCPConn
-}
-
-func (c turnedAway) Panicked(err error) {
-	c.v.Panicked(err)
-	reset(c.client)
-}
-
-// forget counts out a connection that is done with.
-func (v *service) forget(client *net.TCPConn) {
-	v.drop(client)
-	v.leave()
-}
-
 // track makes c, of h, one that cut closes, and closes it at once if cut was called.
 func (v *service) track(c *net.TCPConn, h *httpConn) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.ended {
-		reset(c)
+		socket.ResetConn(c)
 		return
 	}
 	v.conns[c] = h
@@ -298,38 +207,31 @@ func (v *service) drop(c *net.TCPConn) {
 	delete(v.conns, c)
 }
 
-// cut resets every tracked connection, now and from now on.
-func (v *service) cut() {
+// cutConns resets every tracked connection, now and from now on.
+func (v *service) cutConns() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.ended = true
-	for c := range v.conns {
-		reset(c)
+	for c, h := range v.conns {
+		h.cut(c)
 	}
 }
 
-// reset closes c so that nothing of what is still queued is delivered and the
-// peer sees a cut rather than an end.
-func reset(c *net.TCPConn) {
-	_ = c.SetLinger(0) // fails only on a connection that is closed already
-	c.Close()
-}
-
 // finish completes a record and delivers it; r is nil where nothing was refused.
-func (v *service) finish(rec *account.Record, r *refusal) {
+func (v *service) finish(rec *account.Record, r *refusal.Refusal) {
 	v.note(rec, r)
 	v.flush()
 }
 
 // note is finish for callers that flush themselves.
-func (v *service) note(rec *account.Record, r *refusal) {
+func (v *service) note(rec *account.Record, r *refusal.Refusal) {
 	if r != nil {
 		if rec.Verdict == firewall.Allow && rec.BytesUp|rec.BytesDown != 0 {
 			rec.Allowed = rec.Reason
 		}
-		rec.Verdict, rec.Reason, rec.Detail = firewall.Deny, r.reason, r.detail
-		if r.fault != nil {
-			v.Panicked(r.fault)
+		rec.Verdict, rec.Reason, rec.Detail = firewall.Deny, r.Reason, r.Detail
+		if r.Fault != nil {
+			v.Panicked(r.Fault)
 		}
 	}
 	rec.DurationMS = time.Since(rec.Time).Milliseconds()
@@ -367,13 +269,4 @@ func (s *Server) helloTimeout() time.Duration {
 		return s.HelloTimeout
 	}
 	return defaultHelloTimeout
-}
-
-func addrPort(a net.Addr) netip.AddrPort {
-	t, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	ap := t.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }

@@ -1,6 +1,10 @@
 package sniproxy
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"sallyport/sniproxy/socket"
+)
 
 // What a loop waits for on a socket, at its edges: the end of room to write is
 // only of interest once a write found none, and without it most events are
@@ -10,8 +14,8 @@ const (
 	eventsInOut = eventsIn | unix.EPOLLOUT
 )
 
-// A socket is one end of a tunnel, and the direction that comes from it.
-type socket struct {
+// An end is one end of a tunnel, and the direction that comes from it.
+type end struct {
 	tunnel *tunnel
 	fd     int  // -1 if there is none, or no longer
 	out    bool // the loop waits for room to write as well
@@ -33,14 +37,15 @@ type socket struct {
 	taken int64 // bytes that were read from it, and let pass
 }
 
-// ready is called by the loop.
-func (s *socket) ready(events uint32) {
+// Ready is called by the loop.
+func (s *end) Ready(events uint32) (again bool) {
 	s.note(events)
 	s.tunnel.event()
+	return false
 }
 
 // note remembers what events say.
-func (s *socket) note(events uint32) {
+func (s *end) note(events uint32) {
 	if events&^unix.EPOLLOUT != 0 {
 		s.readable = true
 	}
@@ -54,39 +59,39 @@ func (s *socket) note(events uint32) {
 	s.broken = s.broken || events&unix.EPOLLERR != 0
 }
 
-func (s *socket) Panicked(err error) { s.tunnel.Panicked(err) }
+func (s *end) Panicked(err error) { s.tunnel.Panicked(err) }
 
 // waiting is how many bytes were read and not passed on.
-func (s *socket) waiting() int { return s.piped + len(s.rest) }
+func (s *end) waiting() int { return s.piped + len(s.rest) }
 
 // awaitRoom has the loop say when the socket takes bytes again.
-func (s *socket) awaitRoom() error {
+func (s *end) awaitRoom() error {
 	s.full = true
 	if s.out {
 		return nil
 	}
 	s.out = true
-	return s.tunnel.loop.change(s.fd, eventsInOut)
+	return s.tunnel.loop.Change(s.fd, eventsInOut)
 }
 
 // close ends the socket, with reset as a cut.
-func (s *socket) close(reset bool) {
+func (s *end) close(reset bool) {
 	if s.fd < 0 {
 		return
 	}
 	fd := s.fd
 	s.fd = -1
-	s.tunnel.loop.forget(fd)
+	s.tunnel.loop.Forget(fd)
 	if reset {
-		resetNow(fd)
+		socket.Reset(fd)
 	} else {
-		closeNow(fd)
+		socket.Close(fd)
 	}
 	s.drop()
 }
 
 // drop gives up what was read and not passed on.
-func (s *socket) drop() {
+func (s *end) drop() {
 	if s.held {
 		s.held = false
 		s.tunnel.v.pipes--

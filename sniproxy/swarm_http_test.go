@@ -11,12 +11,13 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/testnet"
 )
 
 // A slowResolver answers when it may.
 type slowResolver struct {
-	Resolver
+	reach.Resolver
 	waiting atomic.Int64
 	may     chan struct{}
 }

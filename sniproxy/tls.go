@@ -4,6 +4,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 )
 
 // maxShownHost bounds, in bytes, how much of a bad host name a record shows.
@@ -19,7 +21,7 @@ func (t *tunnel) readHello() {
 	in := t.in
 	for t.client.readable {
 		room := in.b[len(in.b):cap(in.b)]
-		n, err := readNow(t.client.fd, room)
+		n, err := socket.Read(t.client.fd, room)
 		if err == unix.EAGAIN || n < len(room) && !t.client.wary {
 			t.client.readable = false
 		}
@@ -33,7 +35,7 @@ func (t *tunnel) readHello() {
 		case err == unix.EAGAIN:
 			continue
 		case err != nil:
-			r = readFault(err, len(in.b), "hello", firewall.ReasonBadHello)
+			r = refusal.Unread(err, len(in.b), "hello", firewall.ReasonBadHello)
 		case len(in.b) == cap(in.b):
 			r = in.grow(maxRawHello)
 		}
@@ -56,7 +58,7 @@ func (t *tunnel) freeHello() {
 
 // judge asks the policy about the name in a hello that is complete.
 func (t *tunnel) judge() {
-	t.loop.unset(&t.timer)
+	t.loop.Unset(&t.timer)
 	h, r := parseHello(t.scan.message(t.in.b))
 	if r == nil {
 		r = t.judgeHello(h)
@@ -68,9 +70,9 @@ func (t *tunnel) judge() {
 	t.reachOut()
 }
 
-func (t *tunnel) judgeHello(h hello) *refusal {
+func (t *tunnel) judgeHello(h hello) *refusal.Refusal {
 	if h.name == nil {
-		return &refusal{reason: firewall.ReasonNoSNI, detail: "the hello names no host", alert: alertMissingExtension}
+		return &refusal.Refusal{Reason: firewall.ReasonNoSNI, Detail: "the hello names no host", Alert: refusal.MissingExtension}
 	}
 	name, r := hostName(h.name)
 	if r != nil {
@@ -83,10 +85,10 @@ func (t *tunnel) judgeHello(h hello) *refusal {
 	judged(&t.rec, policy, d)
 	switch {
 	case !d.Allowed():
-		return &refusal{reason: d.Reason, detail: d.Detail, alert: alertAccessDenied}
+		return &refusal.Refusal{Reason: d.Reason, Detail: d.Detail, Alert: refusal.AccessDenied}
 	case h.ech && !policy.PassECH():
-		return &refusal{reason: firewall.ReasonECH,
-			detail: "an encrypted ClientHello, or GREASE that looks like one", alert: alertAccessDenied}
+		return &refusal.Refusal{Reason: firewall.ReasonECH,
+			Detail: "an encrypted ClientHello, or GREASE that looks like one", Alert: refusal.AccessDenied}
 	}
 	t.flow = flow{name: name, port: portTLS, ech: h.ech, policy: policy, decision: d, owner: t}
 	return nil

@@ -1,7 +1,6 @@
 package sniproxy
 
 import (
-	"errors"
 	"net"
 	"os"
 	"sync/atomic"
@@ -11,6 +10,10 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/internal/contain"
+	"sallyport/internal/evloop"
+	"sallyport/sniproxy/reach"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 )
 
 // A stage is how far a tunnel has come.
@@ -19,7 +22,7 @@ type stage int8
 const (
 	stageOver   stage = iota
 	stageHello        // reading the hello
-	stageReach        // resolving and dialling
+	stageDial         // resolving and dialling
 	stageRelay        // passing on bytes
 	stageRefuse       // the record of its refusal is being delivered
 	stageLinger       // the client is being told
@@ -29,10 +32,10 @@ const (
 // but doomed belongs to its loop.
 type tunnel struct {
 	v    *service
-	loop *loop
+	loop *worker
 	flow
 	rec        account.Record
-	client, up socket
+	client, up end
 
 	stage     stage
 	queued    bool // it is to have a turn
@@ -40,44 +43,31 @@ type tunnel struct {
 	overdrawn bool // it was cut by its budget
 	in        *headBuffer
 	scan      helloScanner
-	reach     *reach // while in stageReach
-	last      []byte // what the client is told
-	drained   int    // bytes of it, dropped after that
-	timer     timer
+	dial      *reach.Dial // while in stageDial
+	linger    linger      // what the client is told at the end
+	drained   int         // bytes for an end that is gone
+	timer     evloop.Timer
 
-	over    *refusal // the account of parked bytes has cut it
-	movedAt int64    // bytes that had moved when it was last looked at
-	emptyAt int64    // ... when it was last found to hold nothing
-	stalled bool     // none had moved then since the time before
+	over    *refusal.Refusal // the account of parked bytes has cut it
+	movedAt int64            // bytes that had moved when it was last looked at
+	emptyAt int64            // ... when it was last found to hold nothing
+	stalled bool             // none had moved then since the time before
 
 	doomed     atomic.Bool // a change of policy cuts it
 	prev, next *tunnel     // of the service
-	after      *tunnel     // that has its turn later
+	queuedNext *tunnel     // that has its turn later
 }
 
-// admitTLS starts the tunnel of a connection that is the cell's own and within the
-// limit, and closes any other.
-func (v *service) admitTLS(fd int, rec account.Record) {
-	v.admitted.Add(1)
-	if !v.Prefix.Contains(rec.Client.Addr()) {
-		resetNow(fd)
-		v.loop.clerk.add(delivery{v: v, rec: rec, turned: true,
-			refusal: &refusal{reason: firewall.ReasonForeignClient, detail: "the client is outside the cell"}})
-		return
-	}
-	if r := v.enter(); r != nil {
-		closeNow(fd)
-		v.loop.clerk.add(delivery{v: v, rec: rec, turned: true, refusal: r})
-		return
-	}
+// startTunnel starts the tunnel of a connection that is let in.
+func (v *service) startTunnel(fd int, rec account.Record) {
 	t := v.loop.newTunnel()
 	t.v, t.rec, t.stage = v, rec, stageHello
 	t.client.fd, t.up.fd = fd, -1
 	v.tunnels.add(t)
-	v.loop.set(&t.timer, rec.Time.Add(v.helloTimeout()))
-	if err := v.loop.register(fd, eventsIn, &t.client); err != nil {
+	v.loop.Set(&t.timer, rec.Time.Add(v.helloTimeout()))
+	if err := v.loop.Register(fd, eventsIn, &t.client); err != nil {
 		v.warn("a connection cannot be served", err)
-		t.refuseSilently(readFault(err, 0, "hello", firewall.ReasonBadHello))
+		t.refuseSilently(refusal.Unread(err, 0, "hello", firewall.ReasonBadHello))
 	}
 }
 
@@ -88,14 +78,12 @@ func (t *tunnel) event() {
 	case stageHello:
 		t.readHello()
 	case stageRelay:
-		t.loop.due.add(t)
-	case stageLinger:
-		t.linger()
+		t.loop.schedule.add(t)
 	}
 }
 
-// expired is called when what the tunnel waited for has not come.
-func (t *tunnel) expired() {
+// Expired is called when what the tunnel waited for has not come.
+func (t *tunnel) Expired() {
 	defer contain.To(t)
 	switch t.stage {
 	case stageHello:
@@ -103,13 +91,9 @@ func (t *tunnel) expired() {
 		if t.in != nil {
 			got = len(t.in.b)
 		}
-		t.refuse(readFault(os.ErrDeadlineExceeded, got, "hello", firewall.ReasonBadHello))
-	case stageReach:
-		t.late()
+		t.refuse(refusal.Unread(os.ErrDeadlineExceeded, got, "hello", firewall.ReasonBadHello))
 	case stageRelay:
 		t.waited()
-	case stageLinger:
-		t.hangUp()
 	}
 }
 
@@ -118,25 +102,25 @@ func (t *tunnel) Panicked(err error) {
 	if t.stage == stageOver {
 		return
 	}
-	t.loop.unset(&t.timer)
+	t.loop.Unset(&t.timer)
 	t.client.close(true)
 	t.up.close(true)
 	switch t.stage {
-	case stageReach:
-		t.abandon()
+	case stageDial:
+		t.dial.Abandon()
 		fallthrough
 	case stageHello, stageRelay:
 		if t.stage == stageRelay {
 			t.rec.BytesUp, t.rec.BytesDown = t.client.taken, t.up.taken
 			t.v.end(&t.flow)
 		}
-		t.loop.clerk.add(delivery{v: t.v, rec: t.rec, refusal: fault(err)})
+		t.loop.recorder.add(delivery{v: t.v, rec: t.rec, refusal: refusal.Fault(err)})
 		t.queued = true // it is in no state to be used again
 		t.forget()
 	default: // its record is another one
 		t.v.Panicked(err)
 		if t.stage == stageLinger {
-			t.hangUp()
+			t.linger.hangUp()
 		}
 	}
 }
@@ -151,7 +135,7 @@ func (t *tunnel) begin() {
 		return
 	}
 	hello := t.in.b
-	n, err := writeNow(t.up.fd, hello)
+	n, err := socket.Write(t.up.fd, hello)
 	if err == unix.EAGAIN {
 		err = nil
 	}
@@ -174,7 +158,7 @@ func (t *tunnel) begin() {
 // passed already.
 func (t *tunnel) kill() {
 	t.doomed.Store(true)
-	t.loop.post(func() {
+	t.loop.Post(func() {
 		defer contain.To(t)
 		if t.stage == stageRelay && t.doomed.Load() {
 			t.cut()
@@ -196,7 +180,7 @@ func (t *tunnel) cut() {
 // end has a tunnel recorded that has ended, and why if it was cut.
 func (t *tunnel) end() {
 	v := t.v
-	t.loop.unset(&t.timer)
+	t.loop.Unset(&t.timer)
 	t.rec.BytesUp, t.rec.BytesDown = t.client.taken, t.up.taken
 	r := v.end(&t.flow)
 	switch {
@@ -208,7 +192,7 @@ func (t *tunnel) end() {
 	default:
 		r = spent(t.meter)
 	}
-	v.loop.clerk.add(delivery{v: v, rec: t.rec, refusal: r})
+	v.loop.recorder.add(delivery{v: v, rec: t.rec, refusal: r})
 	t.forget()
 }
 
@@ -217,75 +201,104 @@ func (t *tunnel) end() {
 func (t *tunnel) forget() {
 	t.stage = stageOver
 	t.freeHello()
-	t.freeReach()
+	t.freeDial()
 	t.v.tunnels.remove(t)
 	t.loop.freeTunnel(t)
 }
 
 // refuse has the client told why it gets no further, after that is recorded.
-func (t *tunnel) refuse(r *refusal) {
+func (t *tunnel) refuse(r *refusal.Refusal) {
 	if t.over != nil {
 		r = t.over
 	}
-	t.loop.unset(&t.timer)
+	t.loop.Unset(&t.timer)
 	t.up.close(true)
 	t.freeHello()
-	t.freeReach()
+	t.freeDial()
 	t.stage = stageRefuse
-	if r.alert != 0 {
-		t.last = r.alert.record()
+	if r.Alert != 0 {
+		t.linger.words = r.Alert.Record()
 	}
-	t.loop.clerk.add(delivery{v: t.v, rec: t.rec, refusal: r, tunnel: t})
+	t.loop.recorder.add(delivery{v: t.v, rec: t.rec, refusal: r, tunnel: t})
 }
 
 // refuseSilently is refuse for a client that is cut.
-func (t *tunnel) refuseSilently(r *refusal) {
+func (t *tunnel) refuseSilently(r *refusal.Refusal) {
 	t.client.close(true)
 	t.refuse(r)
 }
 
-// refused goes on when the record of a refusal is delivered. The client is told
-// so that it can read it: closing at once, with bytes of the client unread, would
-// make the kernel send a reset that overtakes the words. What the client still
-// sends is read and dropped, within bounds.
+// refused goes on when the record of a refusal is delivered.
 func (t *tunnel) refused() {
 	t.stage = stageLinger
 	defer contain.To(t)
-	if t.client.fd < 0 || len(t.last) == 0 {
-		t.hangUp()
-		return
-	}
-	if _, err := writeNow(t.client.fd, t.last); err != nil || shutdownNow(t.client.fd) != nil {
-		t.hangUp()
-		return
-	}
-	t.loop.set(&t.timer, t.loop.now.Add(lingerTime))
-	t.client.readable = true
-	t.linger()
+	fd := t.client.fd
+	t.client.fd = -1
+	t.linger.start(t.loop, fd, t)
 }
 
-// linger drops what a refused client still sends, until its end.
-func (t *tunnel) linger() {
-	for t.client.readable {
-		n, err := readNow(t.client.fd, t.loop.buf[:])
-		switch t.drained += n; {
-		case err == unix.EAGAIN:
-			t.client.readable = false
-		case err != nil || t.drained >= maxDrain:
-			t.hangUp()
-			return
-		}
-	}
-}
-
-// hangUp ends a refused connection.
-func (t *tunnel) hangUp() {
-	t.loop.unset(&t.timer)
-	t.client.close(false)
+// lingered ends a refused connection.
+func (t *tunnel) lingered() {
 	v := t.v
 	t.forget()
 	v.leave()
 	v.admitted.Done()
+}
+
+// reachOut begins to reach the host of a tunnel that is allowed.
+func (t *tunnel) reachOut() {
+	v := t.v
+	var over string
+	if t.meter, over = v.meter().Reach(t.name, t.decision); over != "" {
+		t.refuse(refusal.OverBudget(over))
+		return
+	}
+	t.stage = stageDial
+	v.sweepSoon()
+	t.dial = t.loop.newDial()
+	t.dial.Start(v.ctx, t.loop.Loop, &v.dialer, reach.Target{Name: t.name, Port: t.port, Decision: t.decision}, t)
+}
+
+// Dialled goes on with a connection to the host, or with why there is none.
+func (t *tunnel) Dialled(c reach.Conn, r *refusal.Refusal) {
+	t.upstream, t.rec.Upstream = c.Addr, c.Addr
+	t.freeDial()
+	if c.FD >= 0 {
+		if err := t.adopt(c); err != nil {
+			r = reach.Refused(err)
+		}
+	}
+	switch {
+	case r != nil:
+	case t.over != nil:
+		r = t.over
+	case t.v.ctx.Err() != nil:
+		r = reach.Refused(t.v.ctx.Err())
+	case !t.meter.Count(true, len(t.in.b)):
+		r = spent(t.meter)
+	}
+	if r != nil {
+		t.refuse(r)
+		return
+	}
+	t.begin()
+}
+
+// adopt makes a connection the tunnel's own, which is registered or not.
+func (t *tunnel) adopt(c reach.Conn) error {
+	t.up.fd = c.FD
+	if c.Registered {
+		t.up.out = true // as it is registered
+		t.up.note(c.Events)
+		t.loop.HandOver(c.FD, &t.up)
+		return nil
+	}
+	if err := t.loop.Register(c.FD, eventsIn, &t.up); err != nil {
+		socket.Close(c.FD)
+		t.up.fd = -1
+		return err
+	}
+	return nil
 }
 
 // endNow cuts the tunnel because its service ends.
@@ -296,19 +309,32 @@ func (t *tunnel) endNow() {
 		if t.in != nil {
 			got = len(t.in.b)
 		}
-		t.refuseSilently(readFault(net.ErrClosed, got, "hello", firewall.ReasonBadHello))
-	case stageReach:
+		t.refuseSilently(refusal.Unread(net.ErrClosed, got, "hello", firewall.ReasonBadHello))
+	case stageDial:
 		t.client.close(true)
-		aside := t.reach.cancel != nil
-		if t.abandon(); !aside { // else it will say so itself
-			t.refuse(dialFault(errors.New("the gate has cut the connection")))
+		if !t.dial.Cancel() {
+			t.refuse(reach.Cut())
 		}
 	case stageRelay:
 		t.cut()
 	case stageRefuse:
 		t.client.close(true)
 	case stageLinger:
-		t.hangUp()
+		t.linger.hangUp()
+	}
+}
+
+// cutTunnels ends all tunnels of a service that ends, and what looks after them.
+func (v *service) cutTunnels() {
+	v.loop.Unset(&v.patrol.timer)
+	defer v.loop.Unset(&v.sweeper.timer)
+	for t := v.tunnels.first; t != nil; {
+		next := t.next
+		func() {
+			defer contain.To(t)
+			t.endNow()
+		}()
+		t = next
 	}
 }
 

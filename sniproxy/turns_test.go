@@ -15,7 +15,7 @@ import (
 // one cell have theirs in order. One that was silent for a round goes first, one
 // that had a turn of it does not.
 func TestTurns(t *testing.T) {
-	var ts turns
+	var ts schedule
 	name := map[*tunnel]string{}
 	services := map[byte]*service{'a': {}, 'b': {}, 'c': {}}
 	tunnels := map[string]*tunnel{}
@@ -64,11 +64,11 @@ func TestBulkLetsOthersBegin(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one loop for both
 	const tunnels, rounds = 48, 5
 	busy, far := newTunnelCell(t, nil)
-	var shared *loop
+	var shared *worker
 	var at atomic.Int64
 	k := testnet.NewCanary(t)
 	quiet := newCell(t, "strict", func(s *Server) {
-		s.route = func(netip.AddrPort) netip.AddrPort { // on the loop
+		s.Route = func(netip.AddrPort) netip.AddrPort { // on the loop
 			at.Store(int64(shared.moved))
 			return netip.MustParseAddrPort(k.Addr)
 		}
@@ -84,16 +84,16 @@ func TestBulkLetsOthersBegin(t *testing.T) {
 		}()
 		go func() { _, _ = io.Copy(struct{ io.Writer }{io.Discard}, client) }()
 	}
-	loops.mu.Lock()
-	shared = loops.running[0]
-	if len(loops.running) != 1 {
-		t.Errorf("%d loops", len(loops.running))
+	workers.mu.Lock()
+	shared = workers.running[0]
+	if len(workers.running) != 1 {
+		t.Errorf("%d loops", len(workers.running))
 	}
-	loops.mu.Unlock()
+	workers.mu.Unlock()
 	const most = 4 * (sliceBytes + 2*turnBytes)
 	for range rounds {
 		blocked, resume := make(chan int64), make(chan struct{})
-		shared.post(func() {
+		shared.Post(func() {
 			blocked <- int64(shared.moved)
 			<-resume
 		})
@@ -109,7 +109,7 @@ func TestBulkLetsOthersBegin(t *testing.T) {
 	}
 	moves := make(chan bool)
 	testnet.Eventually(t, "bulk, as a control", func() bool {
-		shared.post(func() { moves <- int64(shared.moved) > at.Load()+10*most })
+		shared.Post(func() { moves <- int64(shared.moved) > at.Load()+10*most })
 		return <-moves
 	})
 	busy.end()

@@ -12,6 +12,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/sniproxy/socket"
 )
 
 // The caps on what an upstream may put before a response.
@@ -72,7 +73,7 @@ func (u *upstream) Read(p []byte) (int, error) {
 	n, err := u.conn.Read(p)
 	u.received += int64(n)
 	if !u.meter.Count(false, n) {
-		reset(u.conn)
+		socket.ResetConn(u.conn)
 		return 0, errBudget
 	}
 	if u.limited && !u.reserve(p[:n]) {
@@ -111,7 +112,7 @@ func (u *upstream) Write(p []byte) (int, error) {
 // writePatiently is Write that asks whether to go on when a deadline has passed.
 func (u *upstream) writePatiently(p []byte, more func() bool) (n int, err error) {
 	if !u.meter.Count(true, len(p)) {
-		reset(u.conn)
+		socket.ResetConn(u.conn)
 		return 0, errBudget
 	}
 	for {

@@ -222,6 +222,14 @@ func (l *Loop) Handler(fd int) Handler {
 	return l.entries[fd].handler
 }
 
+// Release ends the events of a descriptor that is not closed then.
+func (l *Loop) Release(fd int) {
+	if l.Handler(fd) != nil {
+		l.entries[fd] = entry{}
+		_ = control(l.fd, unix.EPOLL_CTL_DEL, fd, unix.EpollEvent{}) // it is registered
+	}
+}
+
 // Forget ends the events of a descriptor, which is then closed.
 func (l *Loop) Forget(fd int) {
 	if fd < len(l.entries) {

@@ -6,28 +6,29 @@ import (
 
 	"sallyport/firewall/account"
 	"sallyport/internal/contain"
+	"sallyport/sniproxy/refusal"
 )
 
-// turnAway records that a connection was not let in. A client can try that at any
+// recordOutside records that a connection was not let in. A client can try that at any
 // rate it likes, so the records are tallied: one a second at most for each cause.
-func (v *service) turnAway(r *refusal, client netip.AddrPort) {
+func (v *service) recordOutside(r *refusal.Refusal, client netip.AddrPort) {
 	v.mu.Lock()
-	t := v.turned[r.detail]
+	t := v.outside[r.Detail]
 	if t == nil {
-		t = account.NewTally(account.Record{Kind: v.kind, Port: v.port, Reason: r.reason}, func(n int64) string {
+		t = account.NewTally(account.Record{Kind: v.kind, Port: v.port, Reason: r.Reason}, func(n int64) string {
 			if n == 1 {
-				return r.detail
+				return r.Detail
 			}
-			return fmt.Sprintf("%s: %d connections", r.detail, n)
+			return fmt.Sprintf("%s: %d connections", r.Detail, n)
 		}, func(rec account.Record) {
 			defer contain.To(&delivery{v: v}) // it may be on a goroutine of the tally's
 			v.Record(rec)
 			v.flush()
 		})
-		if v.turned == nil {
-			v.turned = make(map[string]*account.Tally)
+		if v.outside == nil {
+			v.outside = make(map[string]*account.Tally)
 		}
-		v.turned[r.detail] = t
+		v.outside[r.Detail] = t
 	}
 	v.mu.Unlock()
 	t.Add(client)
@@ -36,9 +37,9 @@ func (v *service) turnAway(r *refusal, client netip.AddrPort) {
 // endTallies records what the tallies still hold. No connection is let in any more.
 func (v *service) endTallies() {
 	v.mu.Lock()
-	turned := v.turned
+	outside := v.outside
 	v.mu.Unlock()
-	for _, t := range turned {
+	for _, t := range outside {
 		t.End()
 	}
 }

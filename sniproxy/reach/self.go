@@ -1,4 +1,4 @@
-package sniproxy
+package reach
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/socket"
 )
 
 // ownKept is how long the machine's addresses are taken for what they were.
@@ -24,7 +26,7 @@ type ownAddresses struct {
 // refuse refuses an answer that leads back to the machine that it came to, by an
 // address that the floor takes for a host of the internet. Private ones need no such
 // look, since only an entry of the allowlist admits them.
-func (o *ownAddresses) refuse(answer []netip.Addr) *refusal {
+func (o *ownAddresses) refuse(answer []netip.Addr) *refusal.Refusal {
 	for _, a := range answer {
 		if public, _ := firewall.JudgeAddr(a); !public {
 			continue
@@ -57,6 +59,16 @@ func (o *ownAddresses) has(a netip.Addr) (bool, error) {
 	}
 	_, own := o.addrs[a]
 	return own, nil
+}
+
+// isOwn reports the same of a connection that has been made. Private addresses need no
+// look.
+func (d *Dial) isOwn(c Conn) bool {
+	if public, _ := firewall.JudgeAddr(c.Addr.Addr()); !public {
+		return false
+	}
+	local, _ := socket.Local(c.FD)
+	return isSelf(local.Addr(), c.Addr.Addr())
 }
 
 // isSelf reports the same of a connection that has been made: dialling a local

@@ -1,4 +1,4 @@
-package sniproxy
+package reach
 
 import (
 	"bufio"
@@ -13,11 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/firewall"
+	"sallyport/internal/evloop"
+	"sallyport/sniproxy/socket"
 )
 
-// maxConnectHead bounds what a proxy may answer to CONNECT.
-const maxConnectHead = 16 << 10
+// MaxConnectHead bounds, in bytes, what a proxy may answer to CONNECT.
+const MaxConnectHead = 16 << 10
 
 // A Proxy is an HTTP proxy that opens tunnels on CONNECT (RFC 9110, section
 // 9.3.6).
@@ -31,47 +32,46 @@ type Proxy struct {
 	ByAddress bool
 }
 
-// connectVia opens a tunnel through the proxy that d names, to a name whose
-// addresses have been judged.
-func (s *Server) connectVia(ctx context.Context, name firewall.Name, addrs []netip.Addr, port uint16, d firewall.Decision) (*net.TCPConn, netip.AddrPort, *refusal) {
-	var p Proxy
-	ok := s.Proxy != nil
-	if ok {
-		p, ok = s.Proxy(d.Via)
-	}
-	if !ok {
-		return nil, netip.AddrPort{}, dialFault(fmt.Errorf("the gate has no proxy called %s", d.Via))
-	}
-	target := fmt.Sprintf("%s:%d", name, port)
+// target is what the proxy is asked for.
+func (p *Proxy) target(to Target, judged netip.Addr) string {
 	if p.ByAddress {
-		target = netip.AddrPortFrom(addrs[0], port).String()
+		return netip.AddrPortFrom(judged, to.Port).String()
 	}
-	conn, err := s.dial(ctx, p.Addr)
-	if err != nil {
-		return nil, p.Addr, dialFault(fmt.Errorf("the proxy %s: %w", d.Via, err))
-	}
-	if err := p.tunnel(ctx, conn, target); err != nil {
-		reset(conn)
-		return nil, p.Addr, dialFault(fmt.Errorf("the proxy %s: %w", d.Via, err))
-	}
-	return conn, p.Addr, nil
+	return fmt.Sprintf("%s:%d", to.Name, to.Port)
 }
 
-func dialFault(err error) *refusal {
-	if r := fault(err); r != nil {
-		return r
-	}
-	return &refusal{reason: firewall.ReasonDial, detail: firewall.Escape(err.Error(), 200), alert: alertInternalError, status: http.StatusBadGateway}
+// askProxy asks the proxy for a tunnel over a connection to it, aside.
+func (d *Dial) askProxy(c Conn) {
+	proxy, target := d.proxy, d.asked
+	d.aside(func(ctx context.Context) func() {
+		conn, err := socket.Conn(c.FD)
+		if err == nil {
+			err = proxy.tunnel(ctx, conn, target)
+			if err == nil {
+				c.FD, err = evloop.Take(conn)
+			} else {
+				socket.ResetConn(conn)
+			}
+		}
+		return func() {
+			switch {
+			case err != nil:
+				d.failed(c.Addr, err)
+			case d.cancelled:
+				socket.Reset(c.FD)
+				d.finish(Conn{FD: -1, Addr: c.Addr}, dialFault(context.Canceled))
+			default:
+				d.finish(Conn{FD: c.FD, Addr: c.Addr}, nil)
+			}
+		}
+	})
 }
 
 // tunnel asks for a tunnel to target and reads the answer, and not a byte more.
 func (p Proxy) tunnel(ctx context.Context, conn *net.TCPConn, target string) error {
-	end, ok := ctx.Deadline()
-	if !ok {
-		end = time.Now().Add(connectTimeout)
-	}
+	end, _ := ctx.Deadline()
 	_ = conn.SetDeadline(end) // what follows fails if this did
-	defer context.AfterFunc(ctx, func() { reset(conn) })()
+	defer context.AfterFunc(ctx, func() { socket.ResetConn(conn) })()
 	var ask strings.Builder
 	fmt.Fprintf(&ask, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", target, target)
 	if p.Credentials != "" {
@@ -101,7 +101,7 @@ func (p Proxy) tunnel(ctx context.Context, conn *net.TCPConn, target string) err
 func connectHead(conn *net.TCPConn) ([]byte, error) {
 	head := make([]byte, 0, 256)
 	for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
-		if len(head) == maxConnectHead {
+		if len(head) == MaxConnectHead {
 			return nil, errors.New("an answer to CONNECT that is too long")
 		}
 		var b [1]byte

@@ -6,6 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport/internal/contain"
+	"sallyport/internal/evloop"
+	"sallyport/sniproxy/socket"
 )
 
 // How an end of a tunnel is treated that broke after it had finished: its host
@@ -23,25 +25,25 @@ var lastsFor = 5 * time.Minute
 const lookAgain = time.Second
 
 // look asks what is wrong with a socket of which the end was read.
-func (s *socket) look() {
+func (s *end) look() {
 	if s.broken && s.eof && !s.gone {
-		s.gone = faultNow(s.fd) != nil
+		s.gone = socket.Fault(s.fd) != nil
 	}
 }
 
 // fault returns what is wrong with a socket of which the end was not read, unless
 // it has come: then it is gone.
-func (s *socket) fault() error {
+func (s *end) fault() error {
 	if s.gone {
 		return nil
 	}
-	err := faultNow(s.fd)
+	err := socket.Fault(s.fd)
 	return s.refuses(err)
 }
 
 // refuses returns the error of passing something to s, or with it, unless that
 // says that s is gone: a reset after the end is EPIPE, one before it is not.
-func (s *socket) refuses(err error) error {
+func (s *end) refuses(err error) error {
 	if err == unix.EPIPE || err != nil && s.eof {
 		s.gone = true
 		return nil
@@ -51,11 +53,11 @@ func (s *socket) refuses(err error) error {
 
 // discard drops what is left to pass on of what src said to an end that is gone,
 // so that closing src need not be a reset. A client that goes on and on is let wait.
-func (t *tunnel) discard(src *socket) error {
+func (t *tunnel) discard(src *end) error {
 	src.taken -= int64(src.waiting())
 	src.drop()
 	for src.readable && t.drained < maxDrain {
-		n, err := readNow(src.fd, t.loop.buf[:])
+		n, err := socket.Read(src.fd, t.loop.buf[:])
 		if t.drained += n; err != nil {
 			if err = src.stopped(err); err != nil {
 				return err
@@ -77,19 +79,19 @@ func (t *tunnel) outlive(more bool) {
 	case left.gone:
 		t.cut()
 	case more:
-		t.loop.due.add(t)
+		t.loop.schedule.add(t)
 	case !gone.passed: // until there is room
-		if t.client.gone && t.timer.index == 0 {
-			t.loop.set(&t.timer, t.loop.now.Add(lastsFor))
+		if t.client.gone && !t.timer.IsSet() {
+			t.loop.Set(&t.timer, t.loop.Now.Add(lastsFor))
 		}
-	case left == &t.up || unsentNow(left.fd) == 0:
+	case left == &t.up || socket.Unsent(left.fd) == 0:
 		// A far side gets the rest from the kernel. A client may still speak, and a
 		// kernel that has to drop it would drop the rest as well.
 		t.client.close(false)
 		t.up.close(false)
 		t.end()
 	default:
-		t.loop.set(&t.timer, t.loop.now.Add(lookAgain))
+		t.loop.Set(&t.timer, t.loop.Now.Add(lookAgain))
 	}
 }
 
@@ -106,17 +108,17 @@ func (t *tunnel) waited() {
 // for up to an interval of it. Most are over by then, without the four calls.
 type patrol struct {
 	v     *service
-	timer timer
+	timer evloop.Timer
 }
 
 // expect has it come for a tunnel that begins.
 func (p *patrol) expect() {
-	if p.timer.index == 0 {
-		p.v.loop.set(&p.timer, p.v.loop.now.Add(keepAlive.Interval))
+	if !p.timer.IsSet() {
+		p.v.loop.Set(&p.timer, p.v.loop.Now.Add(socket.KeepAlive.Interval))
 	}
 }
 
-func (p *patrol) expired() {
+func (p *patrol) Expired() {
 	for t := p.v.tunnels.first; t != nil; {
 		next := t.next
 		if t.stage == stageRelay && !t.watched {
@@ -130,7 +132,7 @@ func (p *patrol) expired() {
 func (t *tunnel) watch() {
 	defer contain.To(t)
 	t.watched = true
-	if err := setKeepAlive(t.up.fd); err != nil {
+	if err := socket.SetKeepAlive(t.up.fd); err != nil {
 		t.cut()
 	}
 }
