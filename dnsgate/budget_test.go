@@ -10,6 +10,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 	"sallyport/firewall/budget"
 )
 
@@ -21,7 +22,7 @@ import (
 // answered
 func TestBudgetQueries(t *testing.T) {
 	const perSecond, sent = 5, 300
-	all, err := firewall.Parse(strings.NewReader(
+	all, err := allowlist.Parse(strings.NewReader(
 		"version: 1\npolicies: {p: {allow: [allowed.example], budgets: {queriesPerSecond: 5}}}"), "allowlist.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -15,10 +15,11 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 	"sallyport/internal/output"
 )
 
-const allowlist = `version: 1
+const testAllowlist = `version: 1
 groups:
   site: [allowed.example, .tree.example]
 policies:
@@ -32,7 +33,7 @@ var answerAddr = netip.MustParseAddr("172.30.0.2")
 // policy returns a policy of the test's allowlist.
 func policy(t testing.TB, name string) *firewall.Policy {
 	t.Helper()
-	ps, err := firewall.Parse(strings.NewReader(allowlist), "allowlist.yaml")
+	ps, err := allowlist.Parse(strings.NewReader(testAllowlist), "allowlist.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // TestAllowlistKeysAreDocumented holds docs/allowlist.md against the keys of the
-// JSON Schema, which package firewall holds to what it reads.
+// JSON Schema, which package allowlist holds to what it reads.
 func TestAllowlistKeysAreDocumented(t *testing.T) {
 	type object struct{ Properties map[string]json.RawMessage }
 	var schema struct {
@@ -43,13 +43,13 @@ func TestAllowlistKeysAreDocumented(t *testing.T) {
 }
 
 var (
-	goLink    = regexp.MustCompile(`\]\(\.\./(firewall/[a-z_]+\.go)\)`)
+	goLink    = regexp.MustCompile(`\]\(\.\./(firewall/[a-z_/]+\.go)\)`)
 	hostWord  = regexp.MustCompile("`\\.?([a-z0-9-]+(?:\\.[a-z0-9-]+)+)`")
 	addrWord  = regexp.MustCompile(`\b\d+\.\d+\.\d+\.\d+\b`)
 	paragraph = regexp.MustCompile(`\n\n|\n(?:- |\d+\. )`)
 )
 
-// TestListsAreWhereTheyAreSaidToBe wants that a file of package firewall that
+// TestListsAreWhereTheyAreSaidToBe requires that a file below firewall/ that
 // docs/allowlist.md links to for a list of names or addresses holds one of those
 // that the paragraph names.
 func TestListsAreWhereTheyAreSaidToBe(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 )
 
 // TestSettingsAreDocumented holds docs/operating.md against the settings of gate
@@ -181,11 +182,11 @@ func TestAllowlistExamples(t *testing.T) {
 		t.Fatalf("docs/allowlist.md has only %d examples", len(right))
 	}
 	for _, text := range right {
-		if _, err := firewall.Parse(strings.NewReader(text), "docs/allowlist.md"); err != nil {
+		if _, err := allowlist.Parse(strings.NewReader(text), "docs/allowlist.md"); err != nil {
 			t.Errorf("an example is not right: %v\n%s", err, text)
 		}
 	}
-	_, err := firewall.Parse(strings.NewReader(only(t, doc, "yaml bad.yaml")), "bad.yaml")
+	_, err := allowlist.Parse(strings.NewReader(only(t, doc, "yaml bad.yaml")), "bad.yaml")
 	if err == nil {
 		t.Fatal("the bad example is right")
 	}

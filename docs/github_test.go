@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"sallyport/executor/plan"
-	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 	"sallyport/githubauth"
 )
 
@@ -51,7 +51,7 @@ func TestGitHubExamples(t *testing.T) {
 	if names := profiles.Names(); len(names) != 6 {
 		t.Errorf("the example has the profiles %v", names)
 	}
-	if _, err := firewall.Parse(strings.NewReader(only(t, doc, "yaml allowlist")), "docs/github.md"); err != nil {
+	if _, err := allowlist.Parse(strings.NewReader(only(t, doc, "yaml allowlist")), "docs/github.md"); err != nil {
 		t.Error(err)
 	}
 	request, problem := plan.Decode([]byte(only(t, doc, "json request")))

@@ -17,11 +17,15 @@ import (
 // ours are as good as a library to those that do import them: they know nothing of
 // what sallyport is, so they turn no direction round.
 var allowed = map[string][]string{
-	"firewall":                  {"firewall/budget", "internal/strictyaml"},
-	"firewall/budget":           {},
-	"firewall/account":          {"firewall", "firewall/budget"},
+	"firewall":                 {"firewall/budget", "firewall/hosts"},
+	"firewall/budget":          {},
+	"firewall/hosts":           {},
+	"firewall/account":         {"firewall", "firewall/budget"},
+	"firewall/allowlist":       {"firewall", "firewall/budget", "firewall/hosts", "internal/strictyaml"},
+	"firewall/review":          {"firewall", "firewall/account", "firewall/allowlist", "firewall/budget", "firewall/hosts", "internal/strictyaml"},
+	"firewall/allowlist/patch": {"firewall", "firewall/allowlist", "firewall/hosts", "firewall/review"},
+
 	"githubauth":                {"internal/strictyaml"},
-	"firewall/patch":            {"firewall"},
 	"gate/control":              {"firewall", "firewall/account"},
 	"cell":                      {},
 	"githubauth/githubtest":     {},
@@ -53,7 +57,7 @@ var allowed = map[string][]string{
 	"sniproxy/testnet": {"firewall"},
 	"gate/decisionlog": {"firewall", "firewall/account", "gate/control"},
 	"sniproxy":         {"firewall", "firewall/account", "internal/contain", "internal/evloop", "sniproxy/reach", "sniproxy/refusal", "sniproxy/socket"},
-	"gate":             {"firewall", "firewall/account", "dnsgate", "sniproxy", "sniproxy/reach", "sniproxy/resolve", "sniproxy/socket", "gate/control", "gate/decisionlog", "internal/contain", "internal/envvars"},
+	"gate":             {"firewall", "firewall/account", "firewall/allowlist", "dnsgate", "sniproxy", "sniproxy/reach", "sniproxy/resolve", "sniproxy/socket", "gate/control", "gate/decisionlog", "internal/contain", "internal/envvars"},
 
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},

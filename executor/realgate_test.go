@@ -15,6 +15,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
 	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 	"sallyport/gate"
 	"sallyport/gate/control"
 	"sallyport/sniproxy/resolve"
@@ -35,7 +36,7 @@ func (c *loopbackCells) Acquire(ctx context.Context) (backend.Cell, error) {
 // TestRealGate has the real gate lease, decide and report. Where the gate cannot
 // listen on its ports, for want of privilege, what must come is a refusal.
 func TestRealGate(t *testing.T) {
-	policies, err := firewall.Parse(strings.NewReader("version: 1\npolicies:\n  strict: {allow: [.allowed.example.com]}\n  open: {allow: any}\n"), "allowlist.yaml")
+	policies, err := allowlist.Parse(strings.NewReader("version: 1\npolicies:\n  strict: {allow: [.allowed.example.com]}\n  open: {allow: any}\n"), "allowlist.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func TestRealGate(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	daemon := &gate.Daemon{Policies: policies, Resolver: &resolve.Client{}, Log: slog.New(slog.DiscardHandler)}
+	daemon := &gate.Daemon{Allowlist: policies, Resolver: &resolve.Client{}, Log: slog.New(slog.DiscardHandler)}
 	go func() { served <- daemon.Serve(ctx, ln) }()
 	defer func() {
 		cancel()

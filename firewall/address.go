@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -213,4 +214,41 @@ func isISATAP(a netip.Addr) bool {
 	}
 	b := a.As16()
 	return b[8]&^0x02 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
+}
+
+// JudgeRange reports whether an entry may admit the private addresses of p, which has no
+// bits beyond its length. It must lie in a row of the floor that may be admitted: what
+// is public needs no admission, and the rest is never dialled. For a range that may not
+// be, detail says why.
+func JudgeRange(p netip.Prefix) (ok bool, detail string) {
+	if r := within(metadataAddresses, p); r != nil {
+		return false, "can never be admitted: " + r.what
+	}
+	rows := refused6
+	if p.Addr().Is4() {
+		rows = refused4
+	}
+	switch r := within(rows, p); {
+	case r == nil && !overlapsAny(rows, p) && (p.Addr().Is4() || global6.Contains(p.Addr())):
+		return false, "is public, and needs no admission: remove it"
+	case r == nil:
+		return false, "is not inside one private range such as 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or fc00::/7"
+	case !r.admit:
+		return false, "can never be admitted: " + r.what
+	}
+	return true, ""
+}
+
+// within finds the row that holds all of p.
+func within(rows []addressRow, p netip.Prefix) *addressRow {
+	for i := range rows {
+		if r := &rows[i]; r.prefix.Bits() <= p.Bits() && r.prefix.Contains(p.Addr()) {
+			return r
+		}
+	}
+	return nil
+}
+
+func overlapsAny(rows []addressRow, p netip.Prefix) bool {
+	return slices.ContainsFunc(rows, func(r addressRow) bool { return r.prefix.Overlaps(p) })
 }

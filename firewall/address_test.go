@@ -1,9 +1,12 @@
-package firewall
+package firewall_test
 
 import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"sallyport/firewall"
+	"sallyport/firewall/firewalltest"
 )
 
 // The rows of the IANA special-purpose registries and of the clouds, written
@@ -46,16 +49,16 @@ var (
 // neighbours pass
 func TestJudgeAddr(t *testing.T) {
 	for _, s := range append(append(samples, metadata...), "fe80::1%eth0", "2606:4700::1111%1") {
-		if ok, detail := JudgeAddr(netip.MustParseAddr(s)); ok || detail == "" {
+		if ok, detail := firewall.JudgeAddr(netip.MustParseAddr(s)); ok || detail == "" {
 			t.Errorf("JudgeAddr(%s) = %v, %q; want a refusal", s, ok, detail)
 		}
 	}
 	for _, s := range public {
-		if ok, detail := JudgeAddr(netip.MustParseAddr(s)); !ok || detail != "" {
+		if ok, detail := firewall.JudgeAddr(netip.MustParseAddr(s)); !ok || detail != "" {
 			t.Errorf("JudgeAddr(%s) = %v, %q; want it allowed", s, ok, detail)
 		}
 	}
-	if ok, _ := JudgeAddr(netip.Addr{}); ok {
+	if ok, _ := firewall.JudgeAddr(netip.Addr{}); ok {
 		t.Error("the zero address is allowed")
 	}
 }
@@ -89,7 +92,7 @@ func TestAddressEdges(t *testing.T) {
 			if want {
 				outside++
 			}
-			if ok, detail := JudgeAddr(a); ok != want {
+			if ok, detail := firewall.JudgeAddr(a); ok != want {
 				t.Errorf("edge of %s: JudgeAddr(%s) = %v, %q; want %v", r, a, ok, detail, want)
 			}
 		}
@@ -97,14 +100,12 @@ func TestAddressEdges(t *testing.T) {
 	if outside < 30 {
 		t.Errorf("only %d neighbours lie in public space: the test judges too little", outside)
 	}
-	for _, table := range [][]addressRow{refused4, refused6, metadataAddresses} {
-		for _, r := range table {
-			if r.prefix != r.prefix.Masked() || r.what == "" {
-				t.Errorf("row %v is not canonical", r)
-			}
-			if !refused(r.prefix.Addr()) {
-				t.Errorf("row %v is in none of the ranges of this test", r)
-			}
+	for p, what := range firewall.AddressRows() {
+		if p != p.Masked() || what == "" {
+			t.Errorf("row %s %q is not canonical", p, what)
+		}
+		if !refused(p.Addr()) {
+			t.Errorf("row %s %q is in none of the ranges of this test", p, what)
 		}
 	}
 }
@@ -123,7 +124,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 // probe: R1, R2
 // oracle: the verdict on each address beside those that the entry admits
 func TestPrivateRanges(t *testing.T) {
-	p := mustPolicy(t, `
+	p := firewalltest.Policy(t, `
 version: 1
 policies:
   p:
@@ -157,18 +158,18 @@ policies:
 		{"nowhere.example", "8.8.8.8", false}, // a refused name leads nowhere
 	}
 	for _, tt := range tests {
-		d := p.Decide(mustName(t, tt.host), 443)
+		d := p.Decide(firewalltest.Name(t, tt.host), 443)
 		if ok, detail := d.JudgeAddr(netip.MustParseAddr(tt.addr)); ok != tt.want || ok == (detail != "") {
 			t.Errorf("%s -> %s: %v, %q; want %v", tt.host, tt.addr, ok, detail, tt.want)
 		}
 	}
-	admitted := p.Decide(mustName(t, "git.corp.example"), 443)
+	admitted := p.Decide(firewalltest.Name(t, "git.corp.example"), 443)
 	for _, s := range metadata { // inside the admitted ranges, some of them
 		if ok, _ := admitted.JudgeAddr(netip.MustParseAddr(s)); ok {
 			t.Errorf("the metadata address %s is admitted", s)
 		}
 	}
-	if ok, _ := (Decision{}).JudgeAddr(netip.MustParseAddr("8.8.8.8")); ok {
+	if ok, _ := (firewall.Decision{}).JudgeAddr(netip.MustParseAddr("8.8.8.8")); ok {
 		t.Error("the zero Decision admits an address")
 	}
 }
@@ -178,8 +179,8 @@ policies:
 // probe: R3, R10
 // oracle: the verdict on each answer beside good ones
 func TestJudgeAnswer(t *testing.T) {
-	p := mustPolicy(t, everything, "p")
-	allowed := p.Decide(mustName(t, "rebind.example"), 443)
+	p := firewalltest.Policy(t, firewalltest.Anything, "p")
+	allowed := p.Decide(firewalltest.Name(t, "rebind.example"), 443)
 	if !allowed.Allowed() {
 		t.Fatal("rebind.example is refused")
 	}
@@ -195,7 +196,7 @@ func TestJudgeAnswer(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		d     Decision
+		d     firewall.Decision
 		addrs []netip.Addr
 		want  bool
 	}{
@@ -208,11 +209,11 @@ func TestJudgeAnswer(t *testing.T) {
 		{"private first", allowed, addrs("127.0.0.1", "93.184.216.34"), false},
 		{"metadata", allowed, addrs("169.254.169.254"), false},
 		{"an invalid one", allowed, append(addrs("93.184.216.34"), netip.Addr{}), false},
-		{"refused name", Decision{Verdict: Deny}, addrs("93.184.216.34"), false},
-		{"zero decision", Decision{}, addrs("93.184.216.34"), false},
+		{"refused name", firewall.Decision{Verdict: firewall.Deny}, addrs("93.184.216.34"), false},
+		{"zero decision", firewall.Decision{}, addrs("93.184.216.34"), false},
 	}
 	for _, tt := range tests {
-		if ok, detail := JudgeAnswer(tt.d, tt.addrs); ok != tt.want || ok == (detail != "") {
+		if ok, detail := firewall.JudgeAnswer(tt.d, tt.addrs); ok != tt.want || ok == (detail != "") {
 			t.Errorf("%s: JudgeAnswer = %v, %q; want %v", tt.name, ok, detail, tt.want)
 		}
 	}
@@ -224,7 +225,7 @@ func BenchmarkJudgeAddr(b *testing.B) {
 		b.Run(s, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				JudgeAddr(a)
+				firewall.JudgeAddr(a)
 			}
 		})
 	}

@@ -1,13 +1,15 @@
-package firewall
+package firewall_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"sallyport/firewall/allowlist"
 )
 
 func TestAllowed(t *testing.T) {
-	ps, err := Parse(strings.NewReader(`version: 1
+	ps, err := allowlist.Parse(strings.NewReader(`version: 1
 groups:
   web: [.b.example, {host: a.example, ports: [443, 80]}, b.example]
 policies:

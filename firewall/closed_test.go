@@ -1,25 +1,28 @@
-package firewall
+package firewall_test
 
 import (
 	"strings"
 	"testing"
+
+	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 )
 
 // A closed policy denies what it allows otherwise, and is the same in all else.
 func TestClosed(t *testing.T) {
-	ps, err := Parse(strings.NewReader("version: 1\npolicies:\n  strict: {allow: [a.example]}\n  open: {allow: any}\n"), "test")
+	ps, err := allowlist.Parse(strings.NewReader("version: 1\npolicies:\n  strict: {allow: [a.example]}\n  open: {allow: any}\n"), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, err := ParseName("a.example")
+	name, err := firewall.ParseName("a.example")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []string{"strict", "open"} {
 		p, _ := ps.Policy(n)
-		closed := p.Closed(ReasonLog, "no log")
-		for what, d := range map[string]Decision{"port": closed.Decide(name, 443), "name": closed.DecideDNS(name)} {
-			if d.Verdict != Deny || d.Reason != ReasonLog || d.Detail != "no log" {
+		closed := p.Closed(firewall.ReasonLog, "no log")
+		for what, d := range map[string]firewall.Decision{"port": closed.Decide(name, 443), "name": closed.DecideDNS(name)} {
+			if d.Verdict != firewall.Deny || d.Reason != firewall.ReasonLog || d.Detail != "no log" {
 				t.Errorf("%s, %s: %+v", n, what, d)
 			}
 		}
@@ -29,14 +32,14 @@ func TestClosed(t *testing.T) {
 		if !p.Decide(name, 443).Allowed() {
 			t.Errorf("control: %s denies", n)
 		}
-		if again := closed.Closed(ReasonLog, "again"); p.Behind() != p || closed.Behind() != p || again.Behind() != p {
+		if again := closed.Closed(firewall.ReasonLog, "again"); p.Behind() != p || closed.Behind() != p || again.Behind() != p {
 			t.Errorf("%s: another policy behind it", n)
 		}
 	}
-	if d := (*Policy)(nil).Closed(ReasonLog, "").Decide(name, 443); d.Allowed() {
+	if d := (*firewall.Policy)(nil).Closed(firewall.ReasonLog, "").Decide(name, 443); d.Allowed() {
 		t.Errorf("no policy: %+v", d)
 	}
-	if p := (*Policy)(nil).Closed(ReasonLog, "").Behind(); p != nil {
+	if p := (*firewall.Policy)(nil).Closed(firewall.ReasonLog, "").Behind(); p != nil {
 		t.Errorf("no policy is behind it, got %q", p.Name())
 	}
 }

@@ -1,6 +1,9 @@
 package firewall
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Verdict is the outcome of a decision.
 type Verdict string
@@ -64,6 +67,9 @@ type Decision struct {
 
 // Allowed reports whether the verdict is Allow.
 func (d Decision) Allowed() bool { return d.Verdict == Allow }
+
+// Private are the ranges that the entry which decided admits beside public addresses.
+func (d Decision) Private() []netip.Prefix { return slices.Clone(d.private) }
 
 // Below says whether n is one of the names that the entry which allowed it covers
 // beside its own, and what it is below; "" stands for the names that no entry has.

@@ -1,8 +1,12 @@
-package firewall
+package firewall_test
 
 import (
 	"strings"
 	"testing"
+
+	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
+	"sallyport/firewall/firewalltest"
 )
 
 // TestDefaultAllowlist wants that the shipped file allows the hosts of the three
@@ -11,7 +15,7 @@ import (
 // probe: P9
 // oracle: the decision on each host of the shipped file and beside it
 func TestDefaultAllowlist(t *testing.T) {
-	ps, err := Load("../allowlist.yaml")
+	ps, err := allowlist.Load("../allowlist.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,37 +41,42 @@ func TestDefaultAllowlist(t *testing.T) {
 		for _, h := range strings.Fields(list) {
 			listed++
 			for _, s := range []string{h, "www." + h, "a.b.c." + h, strings.ToUpper(h) + "."} {
-				wantDecision(t, strict, s, 443, Allow, ReasonListed, "."+h)
-				if d := strict.Decide(mustName(t, s), 443); d.Group != group || d.Line == 0 {
+				firewalltest.WantDecision(t, strict, s, 443, firewall.Allow, firewall.ReasonListed, "."+h)
+				if d := strict.Decide(firewalltest.Name(t, s), 443); d.Group != group || d.Line == 0 {
 					t.Errorf("%s: group %q, line %d", s, d.Group, d.Line)
 				}
 				if strings.Contains(mirrors, h) {
-					wantDecision(t, strict, s, 80, Allow, ReasonListed, "."+h)
+					firewalltest.WantDecision(t, strict, s, 80, firewall.Allow, firewall.ReasonListed, "."+h)
 				} else {
-					wantDecision(t, strict, s, 80, Deny, ReasonPortNotAllowed, "."+h)
+					firewalltest.WantDecision(t, strict, s, 80, firewall.Deny, firewall.ReasonPortNotAllowed, "."+h)
 				}
-				wantDecision(t, strict, s, 22, Deny, ReasonPortNotAllowed, "."+h)
-				wantDecision(t, open, s, 443, Allow, ReasonOpen, "any")
-				if d := strict.DecideDNS(mustName(t, s)); !d.Allowed() {
+				firewalltest.WantDecision(t, strict, s, 22, firewall.Deny, firewall.ReasonPortNotAllowed, "."+h)
+				firewalltest.WantDecision(t, open, s, 443, firewall.Allow, firewall.ReasonOpen, "any")
+				if d := strict.DecideDNS(firewalltest.Name(t, s)); !d.Allowed() {
 					t.Errorf("DecideDNS(%s) = %+v", s, d)
 				}
 			}
 			for _, s := range []string{"evil" + h, h + ".evil.com", "x-" + h, "a." + h + ".b.net"} {
-				wantDecision(t, strict, s, 443, Deny, ReasonNotListed, "")
-				if d := strict.DecideDNS(mustName(t, s)); d.Allowed() {
+				firewalltest.WantDecision(t, strict, s, 443, firewall.Deny, firewall.ReasonNotListed, "")
+				if d := strict.DecideDNS(firewalltest.Name(t, s)); d.Allowed() {
 					t.Errorf("DecideDNS(%s) = %+v", s, d)
 				}
 			}
 		}
 	}
-	if got := len(strict.nodes) - len(resolvers); got != listed {
-		t.Errorf("strict names %d hosts, want %d", got, listed)
+	named := make(map[firewall.Name]bool)
+	rules := strict.Rules()
+	for s := range rules.Allow {
+		named[s.Name] = true
+	}
+	if len(named)+len(rules.Remove) != listed {
+		t.Errorf("strict names %d hosts and removes %d, want %d", len(named), len(rules.Remove), listed)
 	}
 	// User-content suffixes and public resolvers are in neither.
 	for _, s := range []string{"a.github.io", "a.pages.dev", "b.s3.amazonaws.com", "a.blob.core.windows.net", "storage.googleapis.com", "example.com", "nip.io"} {
-		wantDecision(t, strict, s, 443, Deny, ReasonNotListed, "")
-		wantDecision(t, open, s, 443, Allow, ReasonOpen, "any")
-		wantDecision(t, open, s, 80, Allow, ReasonOpen, "any")
-		wantDecision(t, open, s, 22, Deny, ReasonPortNotAllowed, "any")
+		firewalltest.WantDecision(t, strict, s, 443, firewall.Deny, firewall.ReasonNotListed, "")
+		firewalltest.WantDecision(t, open, s, 443, firewall.Allow, firewall.ReasonOpen, "any")
+		firewalltest.WantDecision(t, open, s, 80, firewall.Allow, firewall.ReasonOpen, "any")
+		firewalltest.WantDecision(t, open, s, 22, firewall.Deny, firewall.ReasonPortNotAllowed, "any")
 	}
 }

@@ -1,14 +1,14 @@
 // Package firewall decides what a sandbox may reach.
 //
-// It reads allowlist.yaml into immutable [Policies], turns what a sandbox sends
-// into a canonical [Name], and answers with a [Decision]: allowed or not, by
-// which entry of the file, and why. Below every policy lies a floor that no
-// setting lowers: names of metadata services and of internal networks
-// ([Name.OnFloor]), and addresses that must not be dialled ([JudgeAddr]).
+// It turns what a sandbox sends into a canonical [Name], and answers with a
+// [Decision]: allowed or not, by which entry of a [Policy], and why. Below every policy
+// lies a floor that no setting lowers: names of metadata services and of internal
+// networks ([Name.OnFloor]), and addresses that must not be dialled ([JudgeAddr]).
+// [NewPolicies] makes policies of checked [Rules]; package allowlist has them from a
+// file.
 //
 // The shortest use:
 //
-//	policies, err := firewall.Load("allowlist.yaml")
 //	policy, ok := policies.Policy("strict")
 //	name, err := firewall.ParseName("API.github.com.")
 //	decision := policy.Decide(name, 443)

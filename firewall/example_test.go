@@ -6,9 +6,10 @@ import (
 	"strings"
 
 	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 )
 
-const allowlist = `
+const rules = `
 version: 1
 groups:
   code: [.github.com, {host: git.corp.example, private: [10.20.0.0/16]}]
@@ -18,7 +19,7 @@ policies:
 `
 
 func Example() {
-	policies, err := firewall.Parse(strings.NewReader(allowlist), "allowlist.yaml")
+	policies, err := allowlist.Parse(strings.NewReader(rules), "allowlist.yaml")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -39,16 +40,8 @@ func Example() {
 	// 127.1: the name is an IP address, not a host name
 }
 
-func ExampleParse_faults() {
-	_, err := firewall.Parse(strings.NewReader("version: 1\npolicies:\n  strict: {alow: ['*.github.com']}\n  open: {allow: [any, gihub]}\n"), "allowlist.yaml")
-	fmt.Println(err)
-	// Output:
-	// allowlist.yaml:3:12: policies.strict: unknown key "alow", did you mean "allow"?; the keys here are allow, extends, remove, ech, via, budgets
-	// allowlist.yaml:4:23: policies.open.allow[1]: no group is called "gihub"; a host has a dot in it
-}
-
 func ExampleJudgeAnswer() {
-	policies, _ := firewall.Parse(strings.NewReader(allowlist), "allowlist.yaml")
+	policies, _ := allowlist.Parse(strings.NewReader(rules), "allowlist.yaml")
 	strict, _ := policies.Policy("strict")
 	name, _ := firewall.ParseName("git.corp.example")
 	d := strict.Decide(name, 443)
@@ -63,7 +56,7 @@ func ExampleJudgeAnswer() {
 }
 
 func ExamplePolicy_Explain() {
-	policies, _ := firewall.Parse(strings.NewReader(allowlist), "allowlist.yaml")
+	policies, _ := allowlist.Parse(strings.NewReader(rules), "allowlist.yaml")
 	quiet, _ := policies.Policy("quiet")
 	name, _ := firewall.ParseName("gist.github.com")
 	for _, m := range quiet.Explain(name, 443) {

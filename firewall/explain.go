@@ -46,7 +46,7 @@ func (p *Policy) Explain(n Name, port uint16) []Match {
 func (p *Policy) matches(n Name, port uint16) []Match {
 	var ms []Match
 	for s, more := n.s, n.s != ""; more; s, more = parent(s) {
-		nd := p.nodes[s]
+		nd := p.node(s)
 		if nd == nil {
 			continue
 		}
@@ -61,7 +61,7 @@ func (p *Policy) matches(n Name, port uint16) []Match {
 		}
 	}
 	if p.any {
-		ms = append(ms, Match{Decision: p.decideAny(port), Ports: slices.Clone(openPorts[:])})
+		ms = append(ms, Match{Decision: p.decideAny(port), Ports: slices.Clone(servedPorts[:])})
 	}
 	return append(ms, p.takenOf(n)...)
 }
@@ -70,19 +70,20 @@ func (p *Policy) matches(n Name, port uint16) []Match {
 // each once and by line.
 func (p *Policy) takenOf(n Name) []Match {
 	var ms []Match
-	seen := make(map[*entry]bool)
-	for _, t := range p.taken {
-		if e := t.entry; !seen[e] && e.scope().covers(scope{n.s, false}) {
-			seen[e] = true
-			d := e.removed()
-			d.Detail = fmt.Sprintf("taken out with %s on line %d", t.by.written, t.by.line)
-			if t.by.group != "" {
-				d.Detail = "taken out with group " + t.by.group
-			}
-			ms = append(ms, Match{Decision: d, Ports: slices.Clone(e.portList()), Private: slices.Clone(e.private)})
+	for e, by := range p.takenOut {
+		if !e.Covers(Scope{Name: n}) {
+			continue
 		}
+		d := e.removed()
+		d.Detail = fmt.Sprintf("taken out with %s on line %d", by.Written, by.Line)
+		if by.Group != "" {
+			d.Detail = "taken out with group " + by.Group
+		}
+		ms = append(ms, Match{Decision: d, Ports: slices.Clone(e.Ports), Private: slices.Clone(e.Private)})
 	}
-	slices.SortFunc(ms, func(a, b Match) int { return cmp.Or(a.Line-b.Line, strings.Compare(a.Rule, b.Rule)) })
+	slices.SortFunc(ms, func(a, b Match) int {
+		return cmp.Or(a.Line-b.Line, strings.Compare(a.Rule, b.Rule), slices.Compare(a.Ports, b.Ports))
+	})
 	return ms
 }
 
@@ -95,8 +96,8 @@ func appendGrants(ms []Match, gs []grant, port uint16) []Match {
 			continue
 		}
 		seen[e] = true
-		m := Match{Decision: e.otherPort(), Ports: slices.Clone(e.portList()), Private: slices.Clone(e.private)}
-		m.Via = e.via
+		m := Match{Decision: e.otherPort(), Ports: slices.Clone(e.Ports), Private: slices.Clone(e.Private)}
+		m.Via = e.Via
 		if grantOf(gs, port) == e {
 			m.Decision = e.allow()
 		}

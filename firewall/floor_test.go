@@ -1,12 +1,13 @@
-package firewall
+package firewall_test
 
 import (
 	"strings"
 	"testing"
-)
 
-// everything allows what can be allowed: the floor and the resolvers hold even so.
-const everything = "version: 1\npolicies:\n  p: {allow: any}\n"
+	"sallyport/firewall"
+	"sallyport/firewall/firewalltest"
+	"sallyport/firewall/hosts"
+)
 
 // TestFloorNames tries the names that lead to hosts, metadata services and local
 // networks.
@@ -15,7 +16,7 @@ const everything = "version: 1\npolicies:\n  p: {allow: any}\n"
 // oracle: the decision on each name under a policy that allows any, beside ordinary
 // names
 func TestFloorNames(t *testing.T) {
-	p := mustPolicy(t, everything, "p")
+	p := firewalltest.Policy(t, firewalltest.Anything, "p")
 	rows := strings.Fields(`metadata metadata.google.internal metadata.goog instance-data metadata.tencentyun.com
 		api.metadata.cloud.ibm.com metadata.azure.com metadata.platformequinix.com metadata.packet.net
 		metadata.digitalocean.com metadata.oraclecloud.com rancher-metadata kubernetes.default kubernetes.default.svc
@@ -23,7 +24,7 @@ func TestFloorNames(t *testing.T) {
 		internal local localhost localdomain lan home.arpa svc cluster.local arpa test invalid onion`)
 	for _, row := range rows {
 		for _, s := range []string{row, strings.ToUpper(row) + ".", "a." + row, "a.b.c." + row + "."} {
-			n, err := ParseName(s)
+			n, err := firewall.ParseName(s)
 			if err != nil {
 				if strings.Contains(strings.TrimSuffix(s, "."), ".") {
 					t.Errorf("ParseName(%q): %v", s, err)
@@ -34,17 +35,17 @@ func TestFloorNames(t *testing.T) {
 				t.Errorf("%q.OnFloor() = %q, %v", n, rule, bad)
 			}
 			for _, port := range []uint16{80, 443} {
-				wantDecision(t, p, s, port, Deny, ReasonFloorName, "")
+				firewalltest.WantDecision(t, p, s, port, firewall.Deny, firewall.ReasonFloorName, "")
 			}
 		}
 	}
 	for _, row := range rows { // the names beside a row are ordinary ones
 		for _, s := range []string{"not" + row + ".example", row + ".example", "x" + row} {
-			n, err := ParseName(s)
+			n, err := firewall.ParseName(s)
 			if err != nil {
 				continue
 			}
-			if _, on := floorIndex["x"+row]; on || strings.Contains(row, ".") && strings.HasPrefix(s, "x") {
+			if r, _ := hosts.Floor.Find("x" + row); r.Host == "x"+row || strings.Contains(row, ".") && strings.HasPrefix(s, "x") {
 				continue
 			}
 			if rule, bad := n.OnFloor(); bad {
@@ -53,20 +54,7 @@ func TestFloorNames(t *testing.T) {
 		}
 	}
 	for _, s := range []string{"xmetadata.goog", "metadata.googl", "azure.com", "xmetadata.azure.com", "digitalocean.com", "locals.example", "a.internals.com"} {
-		wantDecision(t, p, s, 443, Allow, ReasonOpen, "any")
-	}
-}
-
-func TestFloorRowsAreCanonical(t *testing.T) {
-	for _, r := range floorNames {
-		if r.host != strings.ToLower(r.host) || strings.Trim(r.host, ".") != r.host || r.what == "" {
-			t.Errorf("row %+v is not canonical", r)
-		}
-		if strings.Contains(r.host, ".") {
-			if n, err := ParseName(r.host); err != nil || n.String() != r.host {
-				t.Errorf("ParseName(%q) = %q, %v", r.host, n, err)
-			}
-		}
+		firewalltest.WantDecision(t, p, s, 443, firewall.Allow, firewall.ReasonOpen, "any")
 	}
 }
 
@@ -76,37 +64,37 @@ func TestFloorRowsAreCanonical(t *testing.T) {
 // oracle: the decision on each resolver under a policy that allows any, and under one
 // that lists it
 func TestResolvers(t *testing.T) {
-	anything := mustPolicy(t, everything, "p")
-	for _, r := range resolvers {
-		h := r.host
-		n, err := ParseName(h)
+	anything := firewalltest.Policy(t, firewalltest.Anything, "p")
+	for r := range hosts.Resolvers.All() {
+		h := r.Host
+		n, err := firewall.ParseName(h)
 		if err != nil || n.String() != h {
 			t.Errorf("ParseName(%q) = %q, %v", h, n, err)
 		}
-		for _, wider := range resolvers {
-			if strings.HasSuffix(h, "."+wider.host) {
-				t.Errorf("%s lies under %s: an entry for the wider would not allow it", h, wider.host)
+		for wider := range hosts.Resolvers.All() {
+			if strings.HasSuffix(h, "."+wider.Host) {
+				t.Errorf("%s lies under %s: an entry for the wider would not allow it", h, wider.Host)
 			}
 		}
-		wantDecision(t, anything, h, 443, Deny, ReasonDoH, "")
-		wantDecision(t, anything, "a.b."+h, 443, Deny, ReasonDoH, "")
-		if d := anything.DecideDNS(n); d.Allowed() || d.Reason != ReasonDoH {
+		firewalltest.WantDecision(t, anything, h, 443, firewall.Deny, firewall.ReasonDoH, "")
+		firewalltest.WantDecision(t, anything, "a.b."+h, 443, firewall.Deny, firewall.ReasonDoH, "")
+		if d := anything.DecideDNS(n); d.Allowed() || d.Reason != firewall.ReasonDoH {
 			t.Errorf("DecideDNS(%s) = %+v", h, d)
 		}
-		p := mustPolicy(t, "version: 1\npolicies:\n  p: {allow: [any, ."+h+"]}\n", "p")
-		wantDecision(t, p, h, 443, Allow, ReasonListed, "."+h)
-		wantDecision(t, p, "a."+h, 443, Allow, ReasonListed, "."+h)
+		p := firewalltest.Policy(t, "version: 1\npolicies:\n  p: {allow: [any, ."+h+"]}\n", "p")
+		firewalltest.WantDecision(t, p, h, 443, firewall.Allow, firewall.ReasonListed, "."+h)
+		firewalltest.WantDecision(t, p, "a."+h, 443, firewall.Allow, firewall.ReasonListed, "."+h)
 	}
 	for _, s := range strings.Fields(`dns.google cloudflare-dns.com one.one.one.one dns.quad9.net doh.opendns.com
 		mozilla.cloudflare-dns.com dns.nextdns.io dns.adguard-dns.com doh.cleanbrowsing.org`) {
-		wantDecision(t, anything, s, 443, Deny, ReasonDoH, "")
+		firewalltest.WantDecision(t, anything, s, 443, firewall.Deny, firewall.ReasonDoH, "")
 	}
-	wantDecision(t, anything, "www.google.com", 443, Allow, ReasonOpen, "any")
+	firewalltest.WantDecision(t, anything, "www.google.com", 443, firewall.Allow, firewall.ReasonOpen, "any")
 
 	// A wider entry is not one that names the resolver.
-	p := mustPolicy(t, "version: 1\npolicies:\n  p: {allow: [.opendns.com, .nextdns.io, abc.dns.nextdns.io]}\n", "p")
-	wantDecision(t, p, "doh.opendns.com", 443, Deny, ReasonDoH, "")
-	wantDecision(t, p, "www.opendns.com", 443, Allow, ReasonListed, ".opendns.com")
-	wantDecision(t, p, "abc.dns.nextdns.io", 443, Allow, ReasonListed, "abc.dns.nextdns.io")
-	wantDecision(t, p, "abd.dns.nextdns.io", 443, Deny, ReasonDoH, "")
+	p := firewalltest.Policy(t, "version: 1\npolicies:\n  p: {allow: [.opendns.com, .nextdns.io, abc.dns.nextdns.io]}\n", "p")
+	firewalltest.WantDecision(t, p, "doh.opendns.com", 443, firewall.Deny, firewall.ReasonDoH, "")
+	firewalltest.WantDecision(t, p, "www.opendns.com", 443, firewall.Allow, firewall.ReasonListed, ".opendns.com")
+	firewalltest.WantDecision(t, p, "abc.dns.nextdns.io", 443, firewall.Allow, firewall.ReasonListed, "abc.dns.nextdns.io")
+	firewalltest.WantDecision(t, p, "abd.dns.nextdns.io", 443, firewall.Deny, firewall.ReasonDoH, "")
 }

@@ -25,16 +25,16 @@ type Name struct{ s string }
 // The faults that ParseName finds. They hold nothing of the input, so that they
 // can be shown and logged as they are.
 var (
-	errNameEmpty  = errors.New("the name is empty")
-	errNameLong   = errors.New("the name is longer than 253 bytes")
-	errLabelEmpty = errors.New("the name has an empty label")
-	errLabelLong  = errors.New("the name has a label longer than 63 bytes")
-	errHyphen     = errors.New("a label begins or ends with a hyphen")
-	errByte       = errors.New("the name holds a byte that is not a letter, digit, hyphen or dot")
-	errULabel     = errors.New("the name is not ASCII: an international name is written in its xn-- form")
-	errALabel     = errors.New("an xn-- label is not the canonical form of an international name")
-	errIPLiteral  = errors.New("the name is an IP address, not a host name")
-	errSingle     = errors.New("the name has a single label")
+	errNameEmpty   = errors.New("the name is empty")
+	errNameLong    = errors.New("the name is longer than 253 bytes")
+	errLabelEmpty  = errors.New("the name has an empty label")
+	errLabelLong   = errors.New("the name has a label longer than 63 bytes")
+	errHyphen      = errors.New("a label begins or ends with a hyphen")
+	errByte        = errors.New("the name holds a byte that is not a letter, digit, hyphen or dot")
+	ErrNotASCII    = errors.New("the name is not ASCII: an international name is written in its xn-- form")
+	errALabel      = errors.New("an xn-- label is not the canonical form of an international name")
+	errIPLiteral   = errors.New("the name is an IP address, not a host name")
+	ErrSingleLabel = errors.New("the name has a single label")
 )
 
 // ParseName makes the canonical form of s. It folds the case and drops one
@@ -72,10 +72,10 @@ func ParseName(s string) (Name, error) {
 	}
 	last := s[strings.LastIndexByte(s, '.')+1:]
 	switch {
-	case isNumber(last):
+	case IsNumber(last):
 		return Name{}, errIPLiteral
 	case labels < 2:
-		return Name{}, errSingle
+		return Name{}, ErrSingleLabel
 	}
 	if upper {
 		s = strings.ToLower(s)
@@ -98,7 +98,7 @@ func checkLabel(l string) error {
 	return nil
 }
 
-// checkALabel wants that l is exactly what encoding its international form
+// checkALabel requires that l is exactly what encoding its international form
 // gives (RFC 5891, 5.4): two spellings of one name would be two names to us.
 // A label that decodes to ASCII is refused with it, since encoding that gives
 // the ASCII back.
@@ -116,7 +116,7 @@ func checkALabel(l string) error {
 // byteFault says what is wrong with a name that holds the byte c.
 func byteFault(s string, c byte) error {
 	if c >= 0x80 {
-		return errULabel
+		return ErrNotASCII
 	}
 	if c == ':' || c == '[' {
 		if _, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
@@ -126,11 +126,11 @@ func byteFault(s string, c byte) error {
 	return errByte
 }
 
-// isNumber reports whether a last label makes the whole name an IPv4 address to
+// IsNumber reports whether a last label makes the whole name an IPv4 address to
 // some program: the URL standard's "ends in a number" (WHATWG, host parsing),
 // which takes in every form that inet_aton reads, be it decimal, octal,
 // hexadecimal or of fewer than four parts.
-func isNumber(l string) bool {
+func IsNumber(l string) bool {
 	digits := "0123456789"
 	if len(l) >= 2 && l[0] == '0' && l[1]|0x20 == 'x' {
 		l, digits = l[2:], "0123456789abcdefABCDEF"

@@ -49,8 +49,8 @@ func TestParseName(t *testing.T) {
 		{in: "-a.com", err: errHyphen},
 		{in: "a-.com", err: errHyphen},
 		{in: "a.-", err: errHyphen},
-		{in: "localhost", err: errSingle},
-		{in: "metadata.", err: errSingle},
+		{in: "localhost", err: ErrSingleLabel},
+		{in: "metadata.", err: ErrSingleLabel},
 		{in: "a_b.com", err: errByte},
 		{in: "_dmarc.github.com", err: errByte},
 		{in: "*.github.com", err: errByte},
@@ -65,11 +65,11 @@ func TestParseName(t *testing.T) {
 		{in: `github\.com`, err: errByte},
 		{in: "github%2ecom", err: errByte},
 
-		{in: "münchen.de", err: errULabel},
-		{in: "\uff47\uff49thub.com", err: errULabel}, // full-width letters
-		{in: "github\u3002com", err: errULabel},      // ideographic full stop
-		{in: "g\u0131thub.com", err: errULabel},      // folds to ASCII in some tables
-		{in: "github.com\xff", err: errULabel},
+		{in: "münchen.de", err: ErrNotASCII},
+		{in: "\uff47\uff49thub.com", err: ErrNotASCII}, // full-width letters
+		{in: "github\u3002com", err: ErrNotASCII},      // ideographic full stop
+		{in: "g\u0131thub.com", err: ErrNotASCII},      // folds to ASCII in some tables
+		{in: "github.com\xff", err: ErrNotASCII},
 		{in: "xn--.com", err: errHyphen},
 		{in: "xn--a.com", err: errALabel},
 		{in: "xn--mnchen-3ya-.de", err: errHyphen},

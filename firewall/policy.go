@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -10,18 +11,24 @@ import (
 // DefaultPort is the port of an entry that names none.
 const DefaultPort = 443
 
-// openPorts are the ports on which a policy with "allow: any" allows a host that
-// no entry names: those of the gate's tunnel and of its HTTP forwarder.
-var openPorts = [...]uint16{80, 443}
+// Any is the word, in a file and as the rule of a decision, for every host that no
+// entry names.
+const Any = "any"
 
-// Policies are the policies of one allowlist.yaml. They are immutable; a nil
-// *Policies holds none.
+// servedPorts are those of the gate's tunnel and of its HTTP forwarder. A policy with
+// "allow: any" allows them of a host that no entry names.
+var servedPorts = [...]uint16{80, 443}
+
+// Served reports whether the gate serves a port: no policy makes another one reachable.
+func Served(port uint16) bool { return slices.Contains(servedPorts[:], port) }
+
+// Policies are the policies of one allowlist. They are immutable; a nil *Policies and
+// the zero Policies hold none. NewPolicies makes others.
 type Policies struct {
-	byName   map[string]*Policy
-	names    []string
-	digest   string
-	warnings FileErrors
-	refused  []netip.Prefix // see Refuse
+	byName  map[string]*Policy
+	names   []string
+	digest  string
+	refused []netip.Prefix // see Refuse
 }
 
 // Refuse returns the policies with further addresses that no host may lead to, such as
@@ -69,30 +76,24 @@ func (ps *Policies) Digest() string {
 	return ps.digest
 }
 
-// Warnings are what is legal in the file and probably not meant: a host under
-// which anybody can register, a port that the gate does not serve.
-func (ps *Policies) Warnings() FileErrors {
-	if ps == nil {
-		return nil
-	}
-	return slices.Clone(ps.warnings)
-}
-
 // A Policy is a set of allowed hosts. It is immutable; nil and the zero Policy
 // deny everything.
 type Policy struct {
-	name    string
-	digest  string
-	any     bool
-	anyLine int // where the file says so
-	passECH bool
-	via     string // the proxy that leads to what any allows; "" if none does
-	budget  budget.Budget
-	refused []netip.Prefix   // see Policies.Refuse
-	nodes   map[string]*node // by name without a leading dot
-	taken   []taken
-	closed  *Decision // if not nil, what is said of every name
-	behind  *Policy   // the one that is closed
+	name     string
+	digest   string
+	any      bool
+	anyLine  int // where the file says so
+	passECH  bool
+	via      string // the proxy that leads to what any allows; "" if none does
+	budget   budget.Budget
+	refused  []netip.Prefix    // see Policies.Refuse
+	nodes    map[string]*node  // by name without a leading dot
+	takenOut map[*entry]*entry // see Rules.TakenOut
+	closed   *Decision         // if not nil, what is said of every name
+	behind   *Policy           // the one that is closed
+
+	// hidden is the node in whose place Without has shown; nil for no such.
+	hidden, shown *node
 }
 
 // A node holds what a policy says of one name alone (exact) and of that name
@@ -109,16 +110,9 @@ type grant struct {
 	entry *entry
 }
 
-// An entry is one host of the file, of a group or of a policy.
+// An entry is an Entry of a policy.
 type entry struct {
-	host    Name
-	tree    bool // the file has a leading dot: the host and every subdomain
-	ports   []uint16
-	private []netip.Prefix // sorted
-	via     string         // the proxy that leads to the host; "" if none does
-	written string         // the host as written
-	group   string         // "" for an entry of a policy's own list
-	line    int
+	Entry
 	badPort string // the detail of a refusal for another port
 }
 
@@ -154,129 +148,21 @@ func (p *Policy) Budget() budget.Budget {
 // Any reports whether the policy allows hosts that no entry names.
 func (p *Policy) Any() bool { return p != nil && p.any }
 
-// Decide says whether the sandbox may talk to port of n. The floor comes first.
-// Of the entries that match, the most specific one that has the port decides.
-func (p *Policy) Decide(n Name, port uint16) Decision {
-	return p.binding(p.decide(n, func(g []grant) *entry { return grantOf(g, port) }, port))
-}
-
-// DecideDNS says whether n may be resolved: whether any of its ports is allowed.
-func (p *Policy) DecideDNS(n Name) Decision {
-	return p.binding(p.decide(n, firstGrant, DefaultPort))
-}
-
-// binding is a decision with the addresses that it does not lead to.
-func (p *Policy) binding(d Decision) Decision {
-	if p != nil {
-		d.refused = p.refused
-	}
-	return d
-}
-
-func grantOf(gs []grant, port uint16) *entry {
-	for _, g := range gs {
-		if g.port == port {
-			return g.entry
+// Vias returns the names of the proxies that the policies lead to,
+// sorted.
+func (ps *Policies) Vias() []string {
+	names := make(map[string]bool)
+	for _, p := range ps.byName {
+		if p.any && p.via != "" {
+			names[p.via] = true
 		}
-	}
-	return nil
-}
-
-func firstGrant(gs []grant) *entry {
-	if len(gs) == 0 {
-		return nil
-	}
-	return gs[0].entry
-}
-
-// decide walks from the whole name to its last label. pick chooses from the
-// entries of one name the one that allows, or nil.
-func (p *Policy) decide(n Name, pick func([]grant) *entry, port uint16) Decision {
-	if n.IsZero() {
-		return Decision{Verdict: Deny, Reason: ReasonBadName, Detail: "no host name"}
-	}
-	if row, bad := n.floor(); bad {
-		return Decision{Verdict: Deny, Reason: ReasonFloorName, Detail: row.detail}
-	}
-	if p == nil {
-		return Decision{Verdict: Deny, Reason: ReasonNotListed}
-	}
-	if p.closed != nil {
-		return *p.closed
-	}
-	var otherPort *entry // the most specific entry that lacks the port
-	for s, more := n.s, true; more; s, more = parent(s) {
-		nd := p.nodes[s]
-		if nd == nil {
-			continue
-		}
-		if len(s) == len(n.s) {
-			if e := pick(nd.exact); e != nil {
-				return e.allow()
-			}
-			otherPort = firstOf(otherPort, nd.exact)
-			if nd.noExact != nil {
-				return stop(otherPort, nd.noExact.removed())
+		for _, nd := range p.nodes {
+			for _, g := range slices.Concat(nd.exact, nd.tree) {
+				if g.entry.Via != "" {
+					names[g.entry.Via] = true
+				}
 			}
 		}
-		if e := pick(nd.tree); e != nil {
-			return e.allow()
-		}
-		otherPort = firstOf(otherPort, nd.tree)
-		if nd.noTree != nil {
-			return stop(otherPort, nd.noTree.removed())
-		}
-		if nd.resolver {
-			return stop(otherPort, Decision{Verdict: Deny, Reason: ReasonDoH, Detail: resolverDetail})
-		}
 	}
-	if !p.any {
-		return stop(otherPort, Decision{Verdict: Deny, Reason: ReasonNotListed})
-	}
-	d := p.decideAny(port)
-	if d.Allowed() {
-		return d
-	}
-	return stop(otherPort, d)
-}
-
-// decideAny is what "allow: any" says of a port.
-func (p *Policy) decideAny(port uint16) Decision {
-	d := Decision{Verdict: Allow, Reason: ReasonOpen, Rule: wordAny, Line: p.anyLine, Via: p.via, tree: true}
-	if !slices.Contains(openPorts[:], port) {
-		d.Verdict, d.Reason, d.Detail = Deny, ReasonPortNotAllowed, "ports allowed: 80, 443"
-	}
-	return d
-}
-
-// wayOf is the proxy by way of which p reaches an entry that it was made of.
-func (p *Policy) wayOf(e *entry) string { return wayOf(e.via, p.via) }
-
-// firstOf returns e, or where it is nil the entry of the first of gs.
-func firstOf(e *entry, gs []grant) *entry {
-	if e == nil && len(gs) > 0 {
-		return gs[0].entry
-	}
-	return e
-}
-
-// stop is the refusal d, unless an entry named the host and lacks only the port.
-func stop(otherPort *entry, d Decision) Decision {
-	if otherPort == nil {
-		return d
-	}
-	return otherPort.otherPort()
-}
-
-// otherPort is what e says of a port that it does not have.
-func (e *entry) otherPort() Decision {
-	return Decision{Verdict: Deny, Reason: ReasonPortNotAllowed, Rule: e.written, Group: e.group, Line: e.line, Detail: e.badPort}
-}
-
-func (e *entry) allow() Decision {
-	return Decision{Verdict: Allow, Reason: ReasonListed, Rule: e.written, Group: e.group, Line: e.line, Via: e.via, private: e.private, tree: e.tree, under: e.host.s}
-}
-
-func (e *entry) removed() Decision {
-	return Decision{Verdict: Deny, Reason: ReasonRemoved, Rule: e.written, Group: e.group, Line: e.line}
+	return slices.Sorted(maps.Keys(names))
 }

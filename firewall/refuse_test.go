@@ -1,9 +1,12 @@
-package firewall
+package firewall_test
 
 import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"sallyport/firewall"
+	"sallyport/firewall/firewalltest"
 )
 
 // TestRefuse adds networks to those that no host may lead to. Public addresses, private
@@ -12,7 +15,7 @@ import (
 // probe: R1, R2
 // oracle: the judgement without them, which admits each of the addresses
 func TestRefuse(t *testing.T) {
-	ps := mustParse(t, `version: 1
+	ps := firewalltest.Policies(t, `version: 1
 policies:
   strict: {allow: [{host: git.corp.example, private: [10.0.0.0/8]}]}
   open: {allow: any}
@@ -31,7 +34,7 @@ policies:
 		{"open", "any.example", "2001:470:64::808:808", true},
 		{"open", "any.example", "2001:470:65::1", false},
 	} {
-		name, err := ParseName(test.host)
+		name, err := firewall.ParseName(test.host)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,8 +44,8 @@ policies:
 		if ok, detail := before.Decide(name, 443).JudgeAddr(addr); !ok {
 			t.Errorf("control: %s: %s", test.addr, detail)
 		}
-		for _, d := range []Decision{after.Decide(name, 443), after.DecideDNS(name)} {
-			ok, detail := JudgeAnswer(d, []netip.Addr{addr})
+		for _, d := range []firewall.Decision{after.Decide(name, 443), after.DecideDNS(name)} {
+			ok, detail := firewall.JudgeAnswer(d, []netip.Addr{addr})
 			if ok == test.refused || test.refused && !strings.Contains(detail, "refused by the gate's settings") {
 				t.Errorf("%s of %s: %v, %q", test.addr, test.host, ok, detail)
 			}
@@ -51,7 +54,7 @@ policies:
 	if ok, _ := stricter.JudgeAddr(netip.MustParseAddr("2001:470:64::1")); ok {
 		t.Error("the policies as a whole do not know it")
 	}
-	if ok, _ := (*Policies)(nil).JudgeAddr(netip.MustParseAddr("2001:470:64::1")); !ok {
+	if ok, _ := (*firewall.Policies)(nil).JudgeAddr(netip.MustParseAddr("2001:470:64::1")); !ok {
 		t.Error("control: without policies")
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // budgeted is the allowlist of the tests whose policy strict has a budget.
 func budgeted(budgets string) string {
-	return strings.Replace(allowlist, "strict: {allow: [site, into]}", "strict: {allow: [site, into], budgets: {"+budgets+"}}", 1)
+	return strings.Replace(testAllowlist, "strict: {allow: [site, into]}", "strict: {allow: [site, into], budgets: {"+budgets+"}}", 1)
 }
 
 // Each cell has an account of its own; what a run used up is in its receipt.
@@ -23,7 +23,7 @@ func budgeted(budgets string) string {
 // probe: X5, L4
 // oracle: the receipts of two runs, and what the next run in the same cell may use
 func TestBudgetIsOfOneLease(t *testing.T) {
-	g := start(t, upstream(t), func(d *Daemon) { d.Policies = parsePolicies(t, budgeted("wildcardNames: 2")) })
+	g := start(t, upstream(t), func(d *Daemon) { d.Allowlist = parsePolicies(t, budgeted("wildcardNames: 2")) })
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
 	g.lease(t, "c2", cellLease(2, "run-2", "strict"))
 	for _, host := range []string{"a.site.example", "b.site.example", "a.site.example"} {
@@ -98,7 +98,7 @@ func TestBudgetReloaded(t *testing.T) {
 			t.Fatalf("the queries are not held to the new budget: %+v", cell.Receipt)
 		}
 	}
-	reload(allowlist)
+	reload(testAllowlist)
 	if _, err := g.tunnel(t, 1, "a.site.example"); err != nil {
 		t.Errorf("without a budget again: %v", err)
 	}

@@ -37,7 +37,7 @@ func TestRecordsNameThePolicyThatDecided(t *testing.T) {
 	if _, err := g.tunnel(t, 1, "lost.site.example"); err != nil {
 		t.Fatal(err)
 	}
-	before, _ := g.daemon.Policies.Policy("strict")
+	before, _ := g.daemon.Allowlist.Policy("strict")
 	moved := strings.Replace(narrowed, "\n", "\n# one\n# two\n# three\n", 1)
 	after, _ := parsePolicies(t, moved).Policy("strict")
 	writeFile(t, path, moved)

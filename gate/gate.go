@@ -11,7 +11,7 @@
 // the receipt, and holds up nobody. While decisions cannot be written, the gate
 // denies.
 //
-//	d := &gate.Daemon{Policies: policies, Resolver: resolver, Log: log}
+//	d := &gate.Daemon{Allowlist: file, Resolver: resolver, Log: log}
 //	err := d.Serve(ctx, listener) // returns when ctx has ended and every cell is closed
 package gate
 
@@ -31,7 +31,7 @@ import (
 	"time"
 
 	"sallyport/dnsgate"
-	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
 	"sallyport/gate/decisionlog"
 	"sallyport/sniproxy"
@@ -50,10 +50,10 @@ const (
 
 // A Daemon is the gate. Its fields must not change while Serve runs.
 type Daemon struct {
-	// Policies are those that leases may name. Required.
-	Policies *firewall.Policies
+	// Allowlist has the policies that leases may name. Required.
+	Allowlist *allowlist.File
 	// Load reads the policies anew; if nil, they cannot be reloaded.
-	Load func() (*firewall.Policies, error)
+	Load func() (*allowlist.File, error)
 	// Watch, if not nil, runs as long as Serve does and calls reload whenever the
 	// policies may have changed.
 	Watch func(ctx context.Context, reload func())
@@ -106,8 +106,8 @@ func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 	if d.MetricsOn != nil {
 		defer d.MetricsOn.Close()
 	}
-	if d.Policies == nil || d.Resolver == nil || d.Log == nil {
-		return errors.New("gate: Policies, Resolver and Log are required")
+	if d.Allowlist == nil || d.Resolver == nil || d.Log == nil {
+		return errors.New("gate: Allowlist, Resolver and Log are required")
 	}
 	s := newServer(ctx, d)
 	defer s.cancel()
@@ -205,7 +205,7 @@ func newServer(ctx context.Context, d *Daemon) *server {
 		decisions: decisionlog.NewWriter(d.Decisions, d.Log),
 		leases:    make(map[string]*lease), runs: make(map[string]*runJournal),
 	}
-	s.edition.Store(&edition{Policies: d.Policies, generation: 1, since: time.Now()})
+	s.edition.Store(&edition{File: d.Allowlist, generation: 1, since: time.Now()})
 	s.countCells()
 	own.Metrics.serving.Store(s)
 	return s

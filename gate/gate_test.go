@@ -20,13 +20,14 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
 	"sallyport/internal/output"
 	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/resolve"
 )
 
-const allowlist = `version: 1
+const testAllowlist = `version: 1
 groups:
   site: [{host: .site.example, ports: [80, 443], private: [10.0.0.0/8]}]
   into: [{host: cells.example, private: [127.0.0.0/8]}]
@@ -36,9 +37,9 @@ policies:
   open:   {allow: any}
 `
 
-func parsePolicies(t testing.TB, text string) *firewall.Policies {
+func parsePolicies(t testing.TB, text string) *allowlist.File {
 	t.Helper()
-	ps, err := firewall.Parse(strings.NewReader(text), "allowlist.yaml")
+	ps, err := allowlist.Parse(strings.NewReader(text), "allowlist.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func start(t testing.TB, up string, change func(*Daemon)) *testGate {
 	t.Helper()
 	g := &testGate{log: &output.Buffer{}}
 	g.daemon = &Daemon{
-		Policies: parsePolicies(t, allowlist), Resolver: testResolver(t), Version: "v0.0.0-test",
+		Allowlist: parsePolicies(t, testAllowlist), Resolver: testResolver(t), Version: "v0.0.0-test",
 		Log: slog.New(slog.NewJSONHandler(g.log, nil)), Decisions: g.log, ports: freePorts(t),
 		route: func(netip.AddrPort) netip.AddrPort { return netip.MustParseAddrPort(up) },
 	}

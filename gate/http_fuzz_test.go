@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
 )
 
@@ -45,7 +45,7 @@ func FuzzControl(f *testing.F) {
 		f.Add(seed.method, seed.target, seed.body)
 	}
 	g := start(f, upstream(f), func(d *Daemon) {
-		d.Load = func() (*firewall.Policies, error) { return d.Policies, nil }
+		d.Load = func() (*allowlist.File, error) { return d.Allowlist, nil }
 	})
 	call := controlCaller(f, g.Socket)
 	f.Fuzz(func(t *testing.T, method, target, body string) {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
 )
 
@@ -23,7 +23,7 @@ func TestHealth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.Status != "ok" || h.Instance == "" || h.Digest != g.daemon.Policies.Digest() || h.Cells != 0 ||
+	if h.Status != "ok" || h.Instance == "" || h.Digest != g.daemon.Allowlist.Digest() || h.Cells != 0 ||
 		strings.Join(h.Policies, " ") != "open other strict" || h.Version != "v0.0.0-test" || h.Warnings[0] != "beware" {
 		t.Errorf("health %+v", h)
 	}
@@ -107,7 +107,7 @@ func TestReload(t *testing.T) {
 		}
 	}
 	g := start(t, upstream(t), func(d *Daemon) {
-		d.Load = func() (*firewall.Policies, error) { return firewall.Load(path) }
+		d.Load = func() (*allowlist.File, error) { return allowlist.Load(path) }
 	})
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
 
@@ -118,7 +118,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("error %v does not name the line", err)
 	}
 	h, err := g.Health(t.Context())
-	if err != nil || h.Status != "ok" || h.Digest != g.daemon.Policies.Digest() || h.Generation != 1 {
+	if err != nil || h.Status != "ok" || h.Digest != g.daemon.Allowlist.Digest() || h.Generation != 1 {
 		t.Errorf("health %+v, %v: want the policies as before", h, err)
 	}
 	if a := h.Allowlist; a.State != control.AllowlistStale || !strings.Contains(a.Error, path+":4") || a.Since.IsZero() {
@@ -136,7 +136,7 @@ func TestReload(t *testing.T) {
 
 	write("version: 1\npolicies:\n  strict: {allow: [new.example]}\n")
 	h, err = g.Reload(t.Context())
-	if err != nil || h.Digest == g.daemon.Policies.Digest() || len(h.Policies) != 1 || h.Generation != 2 ||
+	if err != nil || h.Digest == g.daemon.Allowlist.Digest() || len(h.Policies) != 1 || h.Generation != 2 ||
 		h.Allowlist.State != control.AllowlistCurrent || h.Allowlist.Error != "" {
 		t.Fatalf("health %+v, %v", h, err)
 	}

@@ -26,7 +26,7 @@ func TestLease(t *testing.T) {
 	g := start(t, upstream(t), nil)
 	want := cellLease(1, "run-1", "strict")
 	cell := g.lease(t, "c1", want)
-	policy, _ := g.daemon.Policies.Policy("strict")
+	policy, _ := g.daemon.Allowlist.Policy("strict")
 	if cell.ID != "c1" || cell.Lease != want || cell.Digest != policy.Digest() || len(cell.Receipt.Hosts) != 0 {
 		t.Errorf("leased %+v", cell)
 	}
@@ -258,7 +258,7 @@ func TestFailedCell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy, _ := g.daemon.Policies.Policy("strict")
+	policy, _ := g.daemon.Allowlist.Policy("strict")
 	ctx, cancel := context.WithCancel(t.Context())
 	failing := s.newLease("c1", l, policy, cancel)
 	s.leases["c1"] = failing

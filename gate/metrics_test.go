@@ -164,7 +164,7 @@ var (
 // The table of docs/operating.md has a row for each metric with its labels.
 func TestMetricsAreDocumented(t *testing.T) {
 	m := NewMetrics()
-	newServer(t.Context(), &Daemon{Policies: parsePolicies(t, allowlist), Metrics: m})
+	newServer(t.Context(), &Daemon{Allowlist: parsePolicies(t, testAllowlist), Metrics: m})
 	m.decided([]account.Record{{BytesUp: 1, BytesDown: 1}})
 	m.asked(resolve.Server{}, 0, true)
 	m.cached(true)

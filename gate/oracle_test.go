@@ -29,7 +29,7 @@ type farSide struct {
 }
 
 // beyond starts a gate with an allowlist and a cache, whose far side it returns.
-func beyond(t *testing.T, allowlist string, answers map[string]netip.Addr) (*testGate, *farSide) {
+func beyond(t *testing.T, text string, answers map[string]netip.Addr) (*testGate, *farSide) {
 	t.Helper()
 	far := &farSide{answers: answers}
 	pc, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func beyond(t *testing.T, allowlist string, answers map[string]netip.Addr) (*tes
 	go srv.ActivateAndServe()
 	t.Cleanup(func() { pc.Close() })
 	return start(t, upstream(t), func(d *Daemon) {
-		d.Policies = parsePolicies(t, allowlist)
+		d.Allowlist = parsePolicies(t, text)
 		d.Resolver = &resolve.Client{Servers: []resolve.Server{
 			resolve.UDPServer(netip.MustParseAddrPort(pc.LocalAddr().String()))}}
 		d.Cache = CacheSize{Names: 8, Least: time.Minute, Most: time.Minute}
@@ -86,7 +86,7 @@ func (f *farSide) seen() (asked, dialled []string) {
 // oracle: the questions that a DNS server on the far side has noted, and the addresses
 // that were dialled; both note the control. The receipt has every refusal
 func TestNothingLeavesUnjudged(t *testing.T) {
-	g, far := beyond(t, allowlist, map[string]netip.Addr{"www.site.example": netip.MustParseAddr("10.0.0.1")})
+	g, far := beyond(t, testAllowlist, map[string]netip.Addr{"www.site.example": netip.MustParseAddr("10.0.0.1")})
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
 
 	g.wantNXDOMAIN(t, 1, "c2VjcmV0LXRva2Vu.evil.example.")
@@ -150,7 +150,7 @@ func (g *testGate) get(t *testing.T, n byte, host string) int {
 // oracle: the questions that a DNS server on the far side has noted, which are fewer
 // where a run asks twice itself
 func TestCacheIsOfOneLease(t *testing.T) {
-	g, far := beyond(t, allowlist, map[string]netip.Addr{"www.site.example": netip.MustParseAddr("10.0.0.1")})
+	g, far := beyond(t, testAllowlist, map[string]netip.Addr{"www.site.example": netip.MustParseAddr("10.0.0.1")})
 	tunnel := func(n byte, asks bool) {
 		t.Helper()
 		if _, err := g.tunnel(t, n, "www.site.example"); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 )
 
 // ask gets a target of the page in cell n, as a process of the sandbox does.
@@ -62,7 +63,7 @@ func TestPage(t *testing.T) {
 	if status != 200 || kind != "text/plain; charset=utf-8" {
 		t.Fatalf("%d %s %s", status, kind, body)
 	}
-	policy, _ := g.daemon.Policies.Policy("strict")
+	policy, _ := g.daemon.Allowlist.Policy("strict")
 	for _, want := range []string{`"strict"`, policy.Digest(), ".site.example 80, 443", "dns secret-of-one.example not_listed", "http://" + firewall.PageHost + "/why?"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q:\n%s", want, body)
@@ -123,7 +124,7 @@ func TestPageWhy(t *testing.T) {
 			t.Errorf("%s: %+v, want %s and %q", test.query, v, test.reason, test.ask)
 		}
 		if strings.HasPrefix(v.Ask, "policies:") {
-			ps, err := firewall.Parse(strings.NewReader("version: 1\n"+v.Ask), "patch")
+			ps, err := allowlist.Parse(strings.NewReader("version: 1\n"+v.Ask), "patch")
 			if err != nil {
 				t.Fatal(err)
 			}

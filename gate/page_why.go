@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 )
 
 // A verdict is the answer to GET /why.
@@ -97,7 +98,7 @@ func (v *verdict) explain(policyName string, policy *firewall.Policy, name firew
 		item = fmt.Sprintf("{host: %s, ports: [%d]}", v.Host, v.Port)
 	}
 	patch := fmt.Sprintf("policies:\n  %s:\n    allow:\n      - %s\n", policyName, item)
-	if _, err := firewall.Parse(strings.NewReader("version: 1\n"+patch), "patch"); err != nil {
+	if _, err := allowlist.Parse(strings.NewReader("version: 1\n"+patch), "patch"); err != nil {
 		v.Says += " An entry cannot have it as it is: " + faultOf(err)
 		return
 	}
@@ -123,7 +124,7 @@ func askPort(policy *firewall.Policy, name firewall.Name, v *verdict) string {
 
 // faultOf is the first fault that a patch would have.
 func faultOf(err error) string {
-	if faults, ok := errors.AsType[firewall.FileErrors](err); ok && len(faults) > 0 {
+	if faults, ok := errors.AsType[allowlist.FileErrors](err); ok && len(faults) > 0 {
 		return faults[0].Problem
 	}
 	return err.Error()

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
+	"sallyport/firewall/review"
 )
 
 // TestAdviceChangesNothingElse does to the file what the page says, and wants that it
@@ -69,7 +71,7 @@ policies:
 		if now := is.Decide(name, port); !now.Allowed() || test.policy == "strict" && now.Via != policy.Decide(name, 443).Via {
 			t.Errorf("%s: %+v", test.host, now)
 		}
-		for _, c := range firewall.Diff(before, after) {
+		for _, c := range review.Diff(before.Policies, after.Policies) {
 			if len(c.Closes) > 0 || len(c.Opens) != 1 || !strings.Contains(c.Opens[0].String(), test.opens) {
 				t.Errorf("%s: %+v", test.host, c)
 			}
@@ -77,9 +79,9 @@ policies:
 	}
 }
 
-func mustParse(t *testing.T, text string) *firewall.Policies {
+func mustParse(t *testing.T, text string) *allowlist.File {
 	t.Helper()
-	ps, err := firewall.Parse(strings.NewReader(text), "f")
+	ps, err := allowlist.Parse(strings.NewReader(text), "f")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,14 +5,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
 )
 
 // An edition is one reading of the allowlist that was found right.
 type edition struct {
-	*firewall.Policies
+	*allowlist.File
 	generation uint64 // counted from the gate's start, which is 1
 	since      time.Time
 }
@@ -50,14 +50,14 @@ func (s *server) reload() (control.Health, error) {
 func (s *server) read() (e *edition, told []func(), err error) {
 	s.reloads.Lock()
 	defer s.reloads.Unlock()
-	ps, err := s.Load()
+	file, err := s.Load()
 	if err != nil {
 		s.reloaded.bad.Add(1)
 		s.refuseFile(err)
 		return s.edition.Load(), nil, err
 	}
 	s.reloaded.good.Add(1)
-	e, told = s.adopt(ps)
+	e, told = s.adopt(file)
 	return e, told, nil
 }
 
@@ -72,12 +72,12 @@ func (s *server) refuseFile(err error) {
 	s.refused = refused
 }
 
-// adopt puts policies into force, for all leases at once: no lease can begin by
-// the old ones meanwhile. The lines of the log are the caller's to write.
-func (s *server) adopt(ps *firewall.Policies) (e *edition, told []func()) {
+// adopt puts an allowlist into force, for all leases at once: no lease can begin by
+// the old one meanwhile. The lines of the log are the caller's to write.
+func (s *server) adopt(file *allowlist.File) (e *edition, told []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e = &edition{Policies: ps, generation: s.edition.Load().generation + 1, since: time.Now()}
+	e = &edition{File: file, generation: s.edition.Load().generation + 1, since: time.Now()}
 	s.edition.Store(e)
 	s.refused = nil
 	for _, l := range s.leases {

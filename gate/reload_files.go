@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/resolve"
 )
@@ -33,8 +33,8 @@ func newFiles(s Settings) (*files, error) {
 
 // load reads all of them and puts those beside the allowlist to use, unless one of
 // them is wrong: then it changes nothing.
-func (f *files) load() (*firewall.Policies, error) {
-	ps, err := f.source.load()
+func (f *files) load() (*allowlist.File, error) {
+	file, err := f.source.load()
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (f *files) load() (*firewall.Policies, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, via := range ps.Vias() {
+	for _, via := range file.Vias() {
 		if _, ok := proxies[via]; !ok {
 			return nil, fmt.Errorf("the allowlist has \"via: %s\", and SALLYPORT_PROXIES has no proxy of that name", via)
 		}
@@ -55,7 +55,7 @@ func (f *files) load() (*firewall.Policies, error) {
 	if roots != nil {
 		f.resolver.SetRoots(roots)
 	}
-	return ps.Refuse(f.settings.Refused()), nil
+	return file.Refuse(f.settings.Refused()), nil
 }
 
 // proxy finds a proxy with its credentials as they were last read.

@@ -18,6 +18,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
 )
 
@@ -33,14 +34,14 @@ policies:
 func reloading(t *testing.T, watch bool) (g *testGate, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "allowlist.yaml")
-	writeFile(t, path, allowlist)
+	writeFile(t, path, testAllowlist)
 	file := &source{path: path}
 	g = start(t, upstream(t), func(d *Daemon) {
 		ps, err := file.load()
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Policies, d.Load = ps, file.load
+		d.Allowlist, d.Load = ps, file.load
 		if watch {
 			d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, nil, reload, slog.New(slog.DiscardHandler)) }
 		}
@@ -90,13 +91,13 @@ func TestRefusedPrefixes(t *testing.T) {
 			t.Fatal(err)
 		}
 		settings.Allowlist = filepath.Join(t.TempDir(), "allowlist.yaml")
-		writeFile(t, settings.Allowlist, allowlist)
+		writeFile(t, settings.Allowlist, testAllowlist)
 		files, err := newFiles(settings)
 		if err != nil {
 			t.Fatal(err)
 		}
 		g := start(t, upstream(t), func(d *Daemon) {
-			if d.Policies, err = files.load(); err != nil {
+			if d.Allowlist, err = files.load(); err != nil {
 				t.Fatal(err)
 			}
 			d.Load = files.load
@@ -155,7 +156,7 @@ func TestBlockedLogStallsNobody(t *testing.T) {
 	narrow := parsePolicies(t, narrowed)
 	g := start(t, upstream(t), func(d *Daemon) {
 		d.Log = slog.New(slog.NewJSONHandler(log, nil))
-		d.Load = func() (*firewall.Policies, error) { return narrow, nil }
+		d.Load = func() (*allowlist.File, error) { return narrow, nil }
 	})
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
 
@@ -211,8 +212,8 @@ func TestReloadCutsTunnels(t *testing.T) {
 	}
 
 	// The same effect in other words disturbs nothing and is no change.
-	writeFile(t, path, "# a comment\n"+allowlist)
-	if h, err := g.Reload(t.Context()); err != nil || h.Generation != 2 || h.Digest != g.daemon.Policies.Digest() {
+	writeFile(t, path, "# a comment\n"+testAllowlist)
+	if h, err := g.Reload(t.Context()); err != nil || h.Generation != 2 || h.Digest != g.daemon.Allowlist.Digest() {
 		t.Fatalf("reload: %+v, %v", h, err)
 	}
 	if err := echo(lost); err != nil {
@@ -273,7 +274,7 @@ func TestReloadNarrows(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			g, path := reloading(t, false)
-			writeFile(t, path, allowlist+child)
+			writeFile(t, path, testAllowlist+child)
 			if h, err := g.Reload(t.Context()); err != nil || len(h.Warnings) != 0 {
 				t.Fatalf("reload: %+v, %v", h, err)
 			}
@@ -328,7 +329,7 @@ func TestReloadWithoutThePolicy(t *testing.T) {
 	if !strings.Contains(g.log.String(), policyGone) {
 		t.Error("the log does not say why")
 	}
-	writeFile(t, path, allowlist)
+	writeFile(t, path, testAllowlist)
 	if _, err := g.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +348,7 @@ func TestReloadCutsRequests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "allowlist.yaml")
 	writeFile(t, path, narrowed)
 	g := start(t, silent, func(d *Daemon) {
-		d.Load = func() (*firewall.Policies, error) { return firewall.Load(path) }
+		d.Load = func() (*allowlist.File, error) { return allowlist.Load(path) }
 	})
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
 	c := g.client(t, "tcp4", 1, g.daemon.ports.http)
@@ -387,15 +388,15 @@ func TestWatch(t *testing.T) {
 	g.eventually(t, "saved by rename", digest(narrowed))
 	g.wantNXDOMAIN(t, 1, "www.site.example.")
 
-	writeFile(t, path, allowlist[:len(allowlist)/2])
+	writeFile(t, path, testAllowlist[:len(testAllowlist)/2])
 	h := g.eventually(t, "half written", stale)
 	if h.Digest != parsePolicies(t, narrowed).Digest() || h.Status != "ok" {
 		t.Errorf("half a file: %+v", h)
 	}
 	g.wantResolved(t, 1, "kept.site.example.")
 
-	writeFile(t, path, allowlist)
-	g.eventually(t, "written in place", digest(allowlist))
+	writeFile(t, path, testAllowlist)
+	g.eventually(t, "written in place", digest(testAllowlist))
 	g.wantResolved(t, 1, "www.site.example.")
 
 	if err := os.Remove(path); err != nil {
@@ -408,7 +409,7 @@ func TestWatch(t *testing.T) {
 
 	// A link to a directory that is exchanged, as Kubernetes does it.
 	dir := t.TempDir()
-	for name, text := range map[string]string{"a": allowlist, "b": narrowed} {
+	for name, text := range map[string]string{"a": testAllowlist, "b": narrowed} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -422,7 +423,7 @@ func TestWatch(t *testing.T) {
 	}
 	link("a", filepath.Join(dir, "now"))
 	link(filepath.Join(dir, "now", "allowlist.yaml"), path)
-	g.eventually(t, "a link", digest(allowlist))
+	g.eventually(t, "a link", digest(testAllowlist))
 	link("b", filepath.Join(dir, "now"))
 	g.eventually(t, "a link that leads elsewhere", digest(narrowed))
 }
@@ -451,7 +452,7 @@ func TestReloadOften(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		for i := range 1000 {
-			text := allowlist
+			text := testAllowlist
 			if i%2 == 0 {
 				text = narrowed
 			}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 )
 
 const (
@@ -40,14 +40,14 @@ type source struct {
 }
 
 // load reads and checks the file.
-func (f *source) load() (*firewall.Policies, error) {
+func (f *source) load() (*allowlist.File, error) {
 	// The sum first: what changes in between differs from it, and is loaded again.
 	sum := f.sum()
-	ps, err := firewall.Load(f.path)
+	file, err := allowlist.Load(f.path)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seen = sum
-	return ps, err
+	return file, err
 }
 
 // changed reports whether a file is another one than was last loaded, right or
@@ -71,7 +71,7 @@ func (f *source) sum() string {
 }
 
 func sumOf(path string) string {
-	file, err := firewall.Open(path)
+	file, err := allowlist.Open(path)
 	if err != nil {
 		return err.Error()
 	}

@@ -26,13 +26,13 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 	if err != nil {
 		return err
 	}
-	policies, err := file.load()
+	rules, err := file.load()
 	if err != nil {
 		return fmt.Errorf("the allowlist, or a file that goes with it, is refused, so nothing was opened:\n%w", err)
 	}
 	resolver := file.resolver
 	defer resolver.CloseIdle()
-	d := &Daemon{Policies: policies, Load: file.load, Resolver: resolver, Proxy: file.proxy, Cache: settings.cache(), Parked: settings.parked(), Metrics: NewMetrics(), Log: log, Decisions: decisions, Version: version}
+	d := &Daemon{Allowlist: rules, Load: file.load, Resolver: resolver, Proxy: file.proxy, Cache: settings.cache(), Parked: settings.parked(), Metrics: NewMetrics(), Log: log, Decisions: decisions, Version: version}
 	resolver.Observe = d.Metrics.asked
 	d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, hangup, reload, log) }
 	if w := forwardWarning(ipForward); w != "" {

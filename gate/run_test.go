@@ -115,7 +115,7 @@ func TestRunRefusesAllowlist(t *testing.T) {
 		})
 	}
 
-	if err := os.WriteFile(settings.Allowlist, []byte(allowlist), 0o600); err != nil {
+	if err := os.WriteFile(settings.Allowlist, []byte(testAllowlist), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

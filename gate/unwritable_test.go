@@ -17,6 +17,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
 	"sallyport/gate/decisionlog"
 	"sallyport/internal/output"
@@ -41,7 +42,7 @@ func breaking(t *testing.T, file bool) (g *testGate, setBroken func(bool)) {
 	t.Helper()
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "allowlist.yaml"), filepath.Join(dir, "decisions")
-	writeFile(t, path, allowlist)
+	writeFile(t, path, testAllowlist)
 	log := &breakable{}
 	setBroken = log.broken.Store
 	if file {
@@ -60,7 +61,7 @@ func breaking(t *testing.T, file bool) (g *testGate, setBroken func(bool)) {
 	g = start(t, upstream(t), func(d *Daemon) {
 		log.to = d.Decisions.(*output.Buffer)
 		d.Decisions = log
-		d.Load = func() (*firewall.Policies, error) { return firewall.Load(path) }
+		d.Load = func() (*allowlist.File, error) { return allowlist.Load(path) }
 		if file {
 			d.File = openFile(t, link, decisionlog.FileSize{Bytes: 1 << 20, Files: 2})
 		}
@@ -153,7 +154,7 @@ func TestLogThatFailsToTheEnd(t *testing.T) {
 	log := &breakable{}
 	log.broken.Store(true)
 	d := &Daemon{
-		Policies: parsePolicies(t, allowlist), Resolver: testResolver(t), Decisions: log,
+		Allowlist: parsePolicies(t, testAllowlist), Resolver: testResolver(t), Decisions: log,
 		Log: slog.New(slog.DiscardHandler), ports: freePorts(t),
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -201,7 +202,7 @@ func TestReloadWhileNothingCanBeWritten(t *testing.T) {
 				t.Errorf("the same allowlist has cut a tunnel: %v", err)
 			}
 			load := g.server.Load
-			g.server.Load = func() (*firewall.Policies, error) { return parsePolicies(t, narrowed), nil }
+			g.server.Load = func() (*allowlist.File, error) { return parsePolicies(t, narrowed), nil }
 			if _, err := g.Reload(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 	"sallyport/firewall/budget"
 	"sallyport/sniproxy/refusal"
 	"sallyport/sniproxy/socket"
@@ -358,7 +359,7 @@ func TestBudgetOfPolicy(t *testing.T) {
 	text := strings.Replace(testAllowlist, "strict: {allow: [web]}", "strict: {allow: [web], budgets: {connections: 1}}", 1)
 	wide := strings.Replace(testAllowlist, "strict: {allow: [web]}", "strict: {allow: [web], budgets: {connections: 2}}", 1)
 	parse := func(text string) *firewall.Policy {
-		all, err := firewall.Parse(strings.NewReader(text), "allowlist.yaml")
+		all, err := allowlist.Parse(strings.NewReader(text), "allowlist.yaml")
 		if err != nil {
 			t.Fatal(err)
 		}

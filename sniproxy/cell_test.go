@@ -13,6 +13,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 	"sallyport/sniproxy/socket"
 	"sallyport/sniproxy/testnet"
 )
@@ -34,7 +35,7 @@ policies:
 
 func testPolicy(tb testing.TB, name string) *firewall.Policy {
 	tb.Helper()
-	all, err := firewall.Parse(strings.NewReader(testAllowlist), "allowlist.yaml")
+	all, err := allowlist.Parse(strings.NewReader(testAllowlist), "allowlist.yaml")
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 	"sallyport/internal/output"
 	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/refusal"
@@ -129,7 +130,7 @@ func TestPanicsAreContained(t *testing.T) {
 // viaPolicy reaches other.example by way of a proxy, and site.example as it is.
 func viaPolicy(t *testing.T) *firewall.Policy {
 	t.Helper()
-	all, err := firewall.Parse(strings.NewReader("version: 1\npolicies:\n  p:\n    allow:\n"+
+	all, err := allowlist.Parse(strings.NewReader("version: 1\npolicies:\n  p:\n    allow:\n"+
 		"      - {host: site.example, ports: [80, 443], private: [127.0.0.0/8]}\n"+
 		"      - {host: other.example, ports: [80, 443], private: [127.0.0.0/8], via: corp}\n"), "allowlist.yaml")
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 	"sallyport/sniproxy/refusal"
 	"sallyport/sniproxy/testnet"
 )
@@ -47,7 +48,7 @@ func wantCut(t *testing.T, c net.Conn) {
 func TestPolicyChanged(t *testing.T) {
 	parse := func(text string) *firewall.Policy {
 		t.Helper()
-		ps, err := firewall.Parse(strings.NewReader("version: 1\npolicies: {p: {"+text+"}}\n"), "allowlist.yaml")
+		ps, err := allowlist.Parse(strings.NewReader("version: 1\npolicies: {p: {"+text+"}}\n"), "allowlist.yaml")
 		if err != nil {
 			t.Fatal(err)
 		}

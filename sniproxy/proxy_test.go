@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/testnet"
 )
@@ -93,7 +94,7 @@ policies:
 // viaCell is a cell whose policy sends hosts by way of a proxy that leads to k.
 func viaCell(t *testing.T, p reach.Proxy) *cell {
 	t.Helper()
-	ps, err := firewall.Parse(strings.NewReader(viaAllowlist), "test")
+	ps, err := allowlist.Parse(strings.NewReader(viaAllowlist), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
+	"sallyport/firewall/review"
 )
 
 func (a *app) checkCommand() *cobra.Command {
@@ -38,15 +39,12 @@ installation where the executor's settings for the App are in the environment.`,
 			if len(args) > 0 {
 				path = args[0]
 			}
-			policies, src, err := a.read(path)
+			file, err := a.load(path)
 			if err != nil {
 				return err
 			}
-			warnings, err := a.warnings(path, src, policies)
-			if err != nil {
-				return err
-			}
-			gitHub.allow, gitHub.policies = path, policies
+			warnings := a.warnings(path, file)
+			gitHub.allow, gitHub.policies = path, file.Policies
 			more, err := gitHub.gitHub(cmd.Context())
 			if err != nil {
 				return err
@@ -54,15 +52,15 @@ installation where the executor's settings for the App are in the environment.`,
 			if len(warnings)+more > 0 && strict {
 				return &exitError{code: exitFailed}
 			}
-			needs, err := a.missingProxies(path, policies)
+			needs, err := a.missingProxies(path, file.Policies)
 			if err != nil {
 				return err
 			}
-			for _, name := range policies.Names() {
-				p, _ := policies.Policy(name)
+			for _, name := range file.Names() {
+				p, _ := file.Policy(name)
 				fmt.Fprintf(a.stdout, "policy %s %s\n", name, p.Digest())
 			}
-			fmt.Fprintf(a.stdout, "%s is right: %s\n", safe(path), policies.Digest())
+			fmt.Fprintf(a.stdout, "%s is right: %s\n", safe(path), file.Digest())
 			if len(needs) > 0 {
 				fmt.Fprintf(a.stdout, "It needs the gate to have in %s: %s\n", proxiesVariable, strings.Join(needs, ", "))
 			}
@@ -77,24 +75,20 @@ installation where the executor's settings for the App are in the environment.`,
 	return cmd
 }
 
-// warnings prints the warnings about the allowlist at path with the text src, and
-// returns them.
-func (a *app) warnings(path string, src []byte, policies *firewall.Policies) (firewall.FileErrors, error) {
-	shadowed, err := firewall.Shadowed(bytes.NewReader(src), path)
-	if err != nil {
-		return nil, fmt.Errorf("find what is covered: %w", err)
-	}
-	if _, ok := policies.Policy("strict"); !ok {
-		shadowed = append(shadowed, &firewall.FileError{File: path,
+// warnings prints the warnings about the allowlist at path, and returns them.
+func (a *app) warnings(path string, file *allowlist.File) allowlist.FileErrors {
+	redundant := review.Redundant(file)
+	if _, ok := file.Policy("strict"); !ok {
+		redundant = append(redundant, &allowlist.FileError{File: path,
 			Problem: "there is no policy strict, which runs have that name none, and the executor's proof of its boundary needs"})
 	}
-	warnings := append(policies.Warnings(), shadowed...)
-	slices.SortStableFunc(warnings, func(a, b *firewall.FileError) int { return a.Line - b.Line })
+	warnings := append(file.Warnings(), redundant...)
+	slices.SortStableFunc(warnings, func(a, b *allowlist.FileError) int { return a.Line - b.Line })
 	for _, w := range warnings {
 		w.Problem = "warning: " + w.Problem
 		fmt.Fprintln(a.stderr, safe(w.Error()))
 	}
-	return warnings, nil
+	return warnings
 }
 
 // allowlist is the file to read: flag, or what the environment names.
@@ -116,18 +110,18 @@ func (a *app) allowlist(flag string) string {
 
 // load reads an allowlist. It prints the faults itself, one on a line, as
 // compilers do.
-func (a *app) load(path string) (*firewall.Policies, error) {
-	policies, _, err := a.read(path)
-	return policies, err
+func (a *app) load(path string) (*allowlist.File, error) {
+	file, _, err := a.read(path)
+	return file, err
 }
 
 // read is load, and gives the text, too: a pipe can be read only once.
-func (a *app) read(path string) (*firewall.Policies, []byte, error) {
+func (a *app) read(path string) (*allowlist.File, []byte, error) {
 	var src bytes.Buffer
-	policies, err := parse(path, &src)
-	faults, ok := errors.AsType[firewall.FileErrors](err)
+	file, err := parse(path, &src)
+	faults, ok := errors.AsType[allowlist.FileErrors](err)
 	if !ok {
-		return policies, src.Bytes(), err
+		return file, src.Bytes(), err
 	}
 	for _, fault := range faults {
 		fmt.Fprintln(a.stderr, safe(fault.Error()))
@@ -136,11 +130,11 @@ func (a *app) read(path string) (*firewall.Policies, []byte, error) {
 }
 
 // parse reads the allowlist at path, and puts its text into src.
-func parse(path string, src io.Writer) (*firewall.Policies, error) {
+func parse(path string, src io.Writer) (*allowlist.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return firewall.Load(path) // which says why it cannot
+		return allowlist.Load(path) // which says why it cannot
 	}
 	defer f.Close()
-	return firewall.Parse(io.TeeReader(f, src), path)
+	return allowlist.Parse(io.TeeReader(f, src), path)
 }

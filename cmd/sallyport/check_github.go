@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 	"sallyport/githubauth"
 )
 
@@ -100,12 +101,12 @@ func (c *gitHubCheck) warn(w fmt.Stringer) {
 }
 
 // policyWarning is about a policy, in the form of the allowlist's own faults.
-type policyWarning struct{ firewall.FileError }
+type policyWarning struct{ allowlist.FileError }
 
 func (w policyWarning) String() string { return w.Error() }
 
 func (c *gitHubCheck) about(policy string, line int, format string, args ...any) {
-	c.warn(policyWarning{firewall.FileError{File: c.allow, Line: line, Field: "policies." + policy,
+	c.warn(policyWarning{allowlist.FileError{File: c.allow, Line: line, Field: "policies." + policy,
 		Problem: "warning: " + fmt.Sprintf(format, args...)}})
 }
 

@@ -6,7 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
+	"sallyport/firewall/review"
 )
 
 func (a *app) diffCommand() *cobra.Command {
@@ -27,18 +28,18 @@ exits 0 where they come to the same, 1 where they differ, 2 where one cannot be 
 }
 
 func (a *app) diff(oldPath, newPath string, asJSON bool) error {
-	var both [2]*firewall.Policies
+	var both [2]*allowlist.File
 	for i, path := range []string{oldPath, newPath} {
 		var err error
 		if both[i], err = a.load(path); err != nil {
 			return &exitError{code: exitUsage, err: fmt.Errorf("%s is no allowlist to compare", path)}
 		}
 	}
-	changes := firewall.Diff(both[0], both[1])
+	changes := review.Diff(both[0].Policies, both[1].Policies)
 	if asJSON {
 		if err := a.printJSON(struct {
-			Policies []firewall.PolicyDiff `json:"policies"`
-		}{append([]firewall.PolicyDiff{}, changes...)}, "  "); err != nil {
+			Policies []review.PolicyDiff `json:"policies"`
+		}{append([]review.PolicyDiff{}, changes...)}, "  "); err != nil {
 			return err
 		}
 	} else {
@@ -51,7 +52,7 @@ func (a *app) diff(oldPath, newPath string, asJSON bool) error {
 }
 
 // printDiff prints differences for a person.
-func printDiff(w io.Writer, changes []firewall.PolicyDiff) {
+func printDiff(w io.Writer, changes []review.PolicyDiff) {
 	if len(changes) == 0 {
 		fmt.Fprintln(w, "Every policy lets a sandbox reach the same.")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport/firewall"
-	"sallyport/firewall/patch"
+	"sallyport/firewall/allowlist/patch"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -60,11 +60,11 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 	if err != nil {
 		return err
 	}
-	policies, src, err := a.read(path)
+	file, src, err := a.read(path)
 	if err != nil {
 		return err
 	}
-	policies = policies.Refuse(way.refused)
+	policies := file.Policies.Refuse(way.refused)
 	policy, ok := policies.Policy(policyName)
 	if !ok {
 		return usage("%s has no policy %q; it has %s", path, policyName, strings.Join(policies.Names(), ", "))

@@ -18,6 +18,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
+	"sallyport/firewall/hosts"
 )
 
 // A testGitHub has the App 7, which is installed for acme/shop and acme/site, may only
@@ -97,14 +99,14 @@ func TestUploads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range registries {
-		if !strings.Contains(string(doc), "\n| `"+r.host+"` | ") || !strings.Contains(string(doc), " | <"+r.source+"> |") {
-			t.Errorf("docs/github.md has no row for %s with its source", r.host)
+	for r := range hosts.Registries.All() {
+		if !strings.Contains(string(doc), "\n| `"+r.Host+"` | ") || !strings.Contains(string(doc), " | <"+r.Source+"> |") {
+			t.Errorf("docs/github.md has no row for %s with its source", r.Host)
 		}
 	}
 	_, example, _ := strings.Cut(string(doc), "```yaml allowlist\n")
 	example, _, _ = strings.Cut(example, "```")
-	policies, err := firewall.Parse(strings.NewReader(example), "docs/github.md")
+	policies, err := allowlist.Parse(strings.NewReader(example), "docs/github.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +123,7 @@ func TestUploads(t *testing.T) {
 
 // TestReached: a known host itself, one below it, and neither.
 func TestReached(t *testing.T) {
-	policies, err := firewall.Parse(strings.NewReader(`
+	policies, err := allowlist.Parse(strings.NewReader(`
 version: 1
 groups: {packages: [.pypi.org, .crates.io]}
 policies:

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport/firewall"
-	"sallyport/firewall/patch"
+	"sallyport/firewall/allowlist/patch"
 )
 
 type learnOptions struct {

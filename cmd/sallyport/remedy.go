@@ -8,7 +8,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
-	"sallyport/firewall/patch"
+	"sallyport/firewall/allowlist/patch"
 )
 
 // maxRemedies bounds the hosts that a result lists as YAML.

@@ -6,6 +6,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/allowlist"
 )
 
 // TestRemedy parses what a result says to paste, which leaves out hosts that have an
@@ -23,7 +24,7 @@ func TestRemedy(t *testing.T) {
 		t.Error(b.String())
 	}
 	_, paste, _ := strings.Cut(b.String(), "policies:\n")
-	ps, err := firewall.Parse(strings.NewReader("version: 1\npolicies:\n"+paste), "f")
+	ps, err := allowlist.Parse(strings.NewReader("version: 1\npolicies:\n"+paste), "f")
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, paste)
 	}

@@ -13,7 +13,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/firewall"
 	"sallyport/firewall/account"
-	"sallyport/firewall/patch"
+	"sallyport/firewall/allowlist/patch"
 )
 
 // maxResult bounds a file that holds a result, in bytes.

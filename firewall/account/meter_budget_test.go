@@ -12,7 +12,7 @@ import (
 
 // Another budget counts what was used before, also of what had none then.
 func TestMeterSetBudget(t *testing.T) {
-	p := firewalltest.Policy(t, budgeted, "none")
+	p := firewalltest.Policy(t, firewalltest.Budgeted, "none")
 	m := NewMeter(budget.Budget{})
 	f, _ := reach(t, m, p, "a.wild.example")
 	f.Count(true, 900)
@@ -43,7 +43,7 @@ func TestMeterSetBudget(t *testing.T) {
 // A budget of hosts that comes later binds the connections that there are and those
 // to come, by what the host has had.
 func TestMeterSetHostBudget(t *testing.T) {
-	p := firewalltest.Policy(t, budgeted, "none")
+	p := firewalltest.Policy(t, firewalltest.Budgeted, "none")
 	m := NewMeter(budget.Budget{})
 	for _, test := range []struct {
 		up     bool
@@ -78,7 +78,7 @@ func TestMeterSetHostBudget(t *testing.T) {
 // A sandbox cannot make the gate remember without a bound; one without budgets does
 // not notice it, until there is one that needs to know.
 func TestMeterMemory(t *testing.T) {
-	p := firewalltest.Policy(t, budgeted, "open")
+	p := firewalltest.Policy(t, firewalltest.Budgeted, "open")
 	for _, b := range []budget.Budget{{HostUpload: 1, WildcardNames: budget.WildcardNames.Max()}, {}} {
 		m := NewMeter(b)
 		var last *ConnMeter
@@ -117,7 +117,7 @@ func TestMeterMemory(t *testing.T) {
 
 // What a full account of a run holds.
 func TestMeterSize(t *testing.T) {
-	p := firewalltest.Policy(t, budgeted, "open")
+	p := firewalltest.Policy(t, firewalltest.Budgeted, "open")
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

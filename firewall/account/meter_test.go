@@ -12,27 +12,6 @@ import (
 	"sallyport/firewall/firewalltest"
 )
 
-const budgeted = `
-version: 1
-policies:
-  strict:
-    allow: [.wild.example, one.example]
-    budgets:
-      upload: 1MB
-      download: 1.5GiB
-      hostUpload: 512B
-      hostDownload: 10kB
-      wildcardNames: 3
-      wildcardBytes: 1KiB
-      connections: 2
-      connectionsPerSecond: 5
-      queriesPerSecond: 50
-  more: {extends: strict, budgets: {upload: 2MB, hostUpload: none}}
-  same: {extends: strict}
-  none: {allow: [.wild.example, one.example]}
-  open: {allow: any}
-`
-
 func reach(t testing.TB, m *Meter, p *firewall.Policy, host string) (*ConnMeter, string) {
 	t.Helper()
 	n := firewalltest.Name(t, host)
@@ -52,7 +31,7 @@ func wantOver(t testing.TB, what, got, want string) {
 
 // Each budget of bytes lets the last byte pass and not one more.
 func TestMeterBytes(t *testing.T) {
-	p := firewalltest.Policy(t, budgeted, "none")
+	p := firewalltest.Policy(t, firewalltest.Budgeted, "none")
 	for _, test := range []struct {
 		word   string
 		budget budget.Budget
@@ -91,7 +70,7 @@ func TestMeterBytes(t *testing.T) {
 }
 
 func TestMeterNames(t *testing.T) {
-	ps := firewalltest.Policies(t, budgeted)
+	ps := firewalltest.Policies(t, firewalltest.Budgeted)
 	none, _ := ps.Policy("none")
 	open, _ := ps.Policy("open")
 	type step struct{ host, over string }
@@ -198,7 +177,7 @@ func TestMeterRates(t *testing.T) {
 
 // A zero budget limits nothing.
 func TestMeterWithoutBudget(t *testing.T) {
-	p := firewalltest.Policy(t, budgeted, "open")
+	p := firewalltest.Policy(t, firewalltest.Budgeted, "open")
 	m := NewMeter(budget.Budget{})
 	for i := range 1000 {
 		f, over := reach(t, m, p, fmt.Sprintf("h%d.example", i))
@@ -213,7 +192,7 @@ func TestMeterWithoutBudget(t *testing.T) {
 
 // Used at once by many, nothing of the account is lost.
 func TestMeterConcurrent(t *testing.T) {
-	p := firewalltest.Policy(t, budgeted, "none")
+	p := firewalltest.Policy(t, firewalltest.Budgeted, "none")
 	m := NewMeter(budget.Budget{Upload: 100_000, HostUpload: 100_000, WildcardNames: 10, Connections: 3})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -245,7 +224,7 @@ func TestMeterConcurrent(t *testing.T) {
 }
 
 func TestMeterAllocations(t *testing.T) {
-	p := firewalltest.Policy(t, budgeted, "strict")
+	p := firewalltest.Policy(t, firewalltest.Budgeted, "strict")
 	n := firewalltest.Name(t, "a.wild.example")
 	m := NewMeter(budget.Budget{Upload: 1 << 50, HostUpload: 1 << 50, WildcardNames: 5, Connections: 5, ConnectionsPerSecond: 1e6, QueriesPerSecond: 1e6})
 	f, over := m.Reach(n, p.Decide(n, 443))
@@ -269,7 +248,7 @@ func TestMeterAllocations(t *testing.T) {
 }
 
 func BenchmarkMeter(b *testing.B) {
-	p := firewalltest.Policy(b, budgeted, "none")
+	p := firewalltest.Policy(b, firewalltest.Budgeted, "none")
 	n := firewalltest.Name(b, "a.wild.example")
 	d := p.Decide(n, 443)
 	m := NewMeter(budget.Budget{Upload: 1 << 50, HostUpload: 1 << 50, WildcardNames: 5, Connections: 1e6, ConnectionsPerSecond: 1e6, QueriesPerSecond: 1e6})

@@ -7,16 +7,68 @@ import (
 	"testing"
 
 	"sallyport/firewall"
+	"sallyport/firewall/allowlist"
 )
+
+// Anything has a policy p that allows all that can be allowed: the floor and the
+// resolvers hold even so.
+const Anything = "version: 1\npolicies:\n  p: {allow: any}\n"
+
+// Family has policies that extend one another.
+const Family = `
+version: 1
+groups:
+  code: [.git.example, {host: raw.git.example, ports: [80]}]
+  docs: [docs.example, .wiki.example]
+  mirror: [{host: .git.example, ports: [80]}]
+policies:
+  base: {allow: [code, docs]}
+  less: {extends: base, remove: [docs, gist.git.example, .old.git.example]}
+  back: {extends: less, allow: [docs, keep.old.git.example]}
+  more: {extends: base, allow: [mirror, {host: api.git.example, ports: [443, 8443]}]}
+  wide: {extends: less, allow: any}
+  shut: {extends: wide, remove: [.paste.example, one.example]}
+  again: {extends: shut, allow: [.paste.example]}
+  trim: {allow: [code, docs], remove: [.git.example]}
+  mine: {extends: base, remove: [.git.example], allow: [{host: .git.example, private: [10.0.0.0/8]}]}
+`
+
+// Budgeted has policies with budgets and without.
+const Budgeted = `
+version: 1
+policies:
+  strict:
+    allow: [.wild.example, one.example]
+    budgets:
+      upload: 1MB
+      download: 1.5GiB
+      hostUpload: 512B
+      hostDownload: 10kB
+      wildcardNames: 3
+      wildcardBytes: 1KiB
+      connections: 2
+      connectionsPerSecond: 5
+      queriesPerSecond: 50
+  more: {extends: strict, budgets: {upload: 2MB, hostUpload: none}}
+  same: {extends: strict}
+  none: {allow: [.wild.example, one.example]}
+  open: {allow: any}
+`
 
 // Policies are those of an allowlist with this text.
 func Policies(t testing.TB, text string) *firewall.Policies {
 	t.Helper()
-	policies, err := firewall.Parse(strings.NewReader(text), "allowlist.yaml")
+	return File(t, text).Policies
+}
+
+// File is an allowlist with this text.
+func File(t testing.TB, text string) *allowlist.File {
+	t.Helper()
+	file, err := allowlist.Parse(strings.NewReader(text), "allowlist.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return policies
+	return file
 }
 
 // Policy is the policy of that name in an allowlist with this text.

@@ -156,7 +156,7 @@ func FuzzDiffer(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	paths, _ := filepath.Glob("../../firewall/testdata/faults/*.txtar")
+	paths, _ := filepath.Glob("../../firewall/allowlist/testdata/faults/*.txtar")
 	for _, path := range append(paths, "../../allowlist.yaml") {
 		data, err := os.ReadFile(path)
 		if err != nil {
