@@ -23,7 +23,7 @@ import (
 // the repository does not read.
 func TestSettingsAreDocumented(t *testing.T) {
 	doc := read(t, "docs/operating.md")
-	for dir, heading := range map[string]string{"gate": "Settings of the gate", "cmd/executor": "Settings of the executor"} {
+	for dir, heading := range map[string]string{"gate/settings": "Settings of the gate", "cmd/executor": "Settings of the executor"} {
 		rows := table(t, section(t, doc, heading))
 		settings := settingsOf(t, dir)
 		if len(settings) < 3 {

@@ -57,7 +57,11 @@ var allowed = map[string][]string{
 	"sniproxy/testnet": {"firewall"},
 	"gate/decisionlog": {"firewall", "firewall/account", "gate/control"},
 	"sniproxy":         {"firewall", "firewall/account", "internal/contain", "internal/evloop", "sniproxy/reach", "sniproxy/refusal", "sniproxy/socket"},
-	"gate":             {"firewall", "firewall/account", "firewall/allowlist", "dnsgate", "sniproxy", "sniproxy/reach", "sniproxy/resolve", "sniproxy/socket", "gate/control", "gate/decisionlog", "internal/contain", "internal/envvars"},
+	"gate/metrics":     {"firewall", "firewall/account", "sniproxy/resolve"},
+	"gate/page":        {"firewall", "firewall/account", "firewall/allowlist"},
+	"gate/settings":    {"sniproxy/reach", "sniproxy/resolve", "internal/envvars"},
+	"gate/watch":       {"firewall/allowlist"},
+	"gate":             {"firewall", "firewall/account", "firewall/allowlist", "dnsgate", "sniproxy", "sniproxy/reach", "sniproxy/resolve", "sniproxy/socket", "gate/control", "gate/decisionlog", "gate/metrics", "gate/page", "gate/settings", "gate/watch", "internal/contain"},
 
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},

@@ -29,7 +29,7 @@ func (l *lease) deliver(records []account.Record) error {
 func (l *lease) keep(records []account.Record) (waits bool) {
 	l.complete(records)
 	l.ledger.AddAll(records)
-	l.server.Metrics.decided(records)
+	l.server.Metrics.Decided(records)
 	return l.put(l.limit.Pass(records))
 }
 

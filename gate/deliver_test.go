@@ -11,11 +11,12 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/gate/decisionlog"
+	"sallyport/gate/metrics"
 )
 
 // newTestLease is a lease without a cell, whose lines go nowhere.
 func newTestLease() *lease {
-	d := &Daemon{Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler)}
+	d := &Daemon{Metrics: metrics.New(), Log: slog.New(slog.DiscardHandler)}
 	s := &server{Daemon: d, all: decisionlog.NewJournal(allRecords), decisions: decisionlog.NewWriter(io.Discard, d.Log)}
 	l := &lease{id: "cell-1", server: s, journal: decisionlog.NewJournal(runRecords), ledger: account.NewLedger("strict", "sha256:00")}
 	l.Run, l.Lease.Policy = "01JZ", "strict"

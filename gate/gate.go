@@ -34,6 +34,7 @@ import (
 	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
 	"sallyport/gate/decisionlog"
+	"sallyport/gate/metrics"
 	"sallyport/sniproxy"
 	"sallyport/sniproxy/reach"
 )
@@ -70,7 +71,7 @@ type Daemon struct {
 	Parked *sniproxy.Parked
 	// Metrics count what the gate does, for its control API and, if it is not nil,
 	// for MetricsOn, which Serve closes. If nil, new ones.
-	Metrics   *Metrics
+	Metrics   *metrics.Metrics
 	MetricsOn net.Listener
 	// File, if not nil, gets the decisions as well; while it cannot write them, the
 	// gate denies. The caller closes it after Serve.
@@ -194,7 +195,7 @@ func newServer(ctx context.Context, d *Daemon) *server {
 		own.ports = realPorts
 	}
 	if own.Metrics == nil {
-		own.Metrics = NewMetrics()
+		own.Metrics = metrics.New()
 	}
 	if own.Parked == nil {
 		own.Parked = sniproxy.NewParked(sniproxy.DefaultParked)
@@ -207,7 +208,7 @@ func newServer(ctx context.Context, d *Daemon) *server {
 	}
 	s.edition.Store(&edition{File: d.Allowlist, generation: 1, since: time.Now()})
 	s.countCells()
-	own.Metrics.serving.Store(s)
+	own.Metrics.Report(s.state)
 	return s
 }
 
@@ -241,4 +242,22 @@ func (s *server) health() control.Health {
 		Status: status, Instance: s.instance, Digest: e.Digest(), Policies: e.Names(), Generation: e.generation,
 		Allowlist: s.allowlist(e), Cells: len(s.leases), Version: s.Version, Warnings: warnings,
 	}
+}
+
+// state is what the metrics show of the server.
+func (s *server) state() metrics.State {
+	now := metrics.State{
+		Stalled: s.Parked.Held(), StalledLimit: s.Parked.Limit(),
+		Reloads: s.reloaded.good.Load(), RefusedReloads: s.reloaded.bad.Load(), Faults: s.decisions.Faults(),
+	}
+	if s.File != nil {
+		now.Faults += s.File.Faults()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now.Leases, now.Current = len(s.leases), s.refused == nil
+	for _, l := range s.leases {
+		now.Connections += l.tunnel.Open()
+	}
+	return now
 }

@@ -50,7 +50,7 @@ func (s *server) routes() http.Handler {
 	handle("GET /v1/decisions", s.getDecisions)
 	handle("POST /v1/reload", func(http.ResponseWriter, *http.Request) (any, error) { return s.reload() })
 	handle("GET /healthz", func(http.ResponseWriter, *http.Request) (any, error) { return s.health(), nil })
-	mux.Handle("GET /metrics", s.Metrics.handler())
+	mux.Handle("GET /metrics", s.Metrics.Handler())
 	handle("/", noRoute)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The mux would redirect a path such as /v1/cells/../x to a clean one.

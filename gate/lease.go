@@ -17,6 +17,7 @@ import (
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
 	"sallyport/gate/decisionlog"
+	"sallyport/gate/page"
 	"sallyport/internal/contain"
 	"sallyport/sniproxy"
 	"sallyport/sniproxy/reach"
@@ -121,10 +122,18 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 	l.policy.Store(policy)
 	l.limit.Put = l.putShared
 	l.tunnel = &sniproxy.Server{
-		Current: l.current, Page: l.page(), Prefix: l.Prefix, Record: l.record, Flush: l.flush,
+		Current: l.current, Page: sniproxy.Page{Name: page.Name, Answer: l.page().Answer}, Prefix: l.Prefix, Record: l.record, Flush: l.flush,
 		Meter: account.NewMeter(policy.Budget()), Parked: s.Parked, Proxy: s.Proxy, Route: s.route, Log: s.Log.With("cell", id),
 	}
 	return l
+}
+
+// page answers the cell's questions about its run.
+func (l *lease) page() *page.Page {
+	return page.New(page.Page{
+		PolicyName: l.Lease.Policy, Policy: l.policy.Load, Latest: l.journal.Latest,
+		Generation: func() uint64 { return l.server.edition.Load().generation },
+	})
 }
 
 // admit refuses a lease that is in the way of another. s.mu is held.
@@ -169,7 +178,7 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 	}
 	l.tunnel.Resolver = outside{s, resolver}
 	names := &dnsgate.Server{
-		Current: l.current, Page: pageName, Answer: l.Address, Prefix: l.Prefix, Deliver: l.deliver, Loop: s.names,
+		Current: l.current, Page: page.Name, Answer: l.Address, Prefix: l.Prefix, Deliver: l.deliver, Loop: s.names,
 		Log: s.Log.With("cell", l.id), Meter: l.tunnel.Meter,
 	}
 	group, inner := errgroup.WithContext(ctx)

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
+	"sallyport/gate/metrics"
 	"sallyport/sniproxy/resolve"
 )
 
@@ -33,8 +33,8 @@ func (g *testGate) metrics(t *testing.T) string {
 func TestMetrics(t *testing.T) {
 	g := start(t, upstream(t), func(d *Daemon) {
 		d.Cache = CacheSize{Names: 8, Least: time.Minute, Most: time.Minute}
-		d.Metrics = NewMetrics()
-		d.Resolver.(*resolve.Client).Observe = d.Metrics.asked
+		d.Metrics = metrics.New()
+		d.Resolver.(*resolve.Client).Observe = d.Metrics.Asked
 	})
 	g.lease(t, "cell-1", cellLease(1, "run-1", "strict"))
 	for range 2 {
@@ -137,25 +137,6 @@ func TestMetricsListener(t *testing.T) {
 	}
 }
 
-// TestMetricsAddress names addresses that cells could reach.
-//
-// probe: N8
-// oracle: the settings that are refused, beside one that is taken
-func TestMetricsAddress(t *testing.T) {
-	for _, bad := range []string{":9180", "0.0.0.0:9180", "[::]:9180", "[::ffff:0.0.0.0]:9180", "224.0.0.1:9180", "localhost:9180", "127.0.0.1", "*:9180"} {
-		if s, err := ParseSettings([]string{"SALLYPORT_METRICS_LISTEN=" + bad}); err == nil {
-			t.Errorf("%q gives %v", bad, s.MetricsListen)
-		}
-	}
-	s, err := ParseSettings([]string{"SALLYPORT_METRICS_LISTEN=127.0.0.1:9180"})
-	if err != nil || netip.AddrPort(s.MetricsListen).String() != "127.0.0.1:9180" {
-		t.Errorf("%v, %v", s.MetricsListen, err)
-	}
-	if _, err := listenMetrics(t.Context(), netip.MustParseAddrPort("192.0.2.1:0")); err == nil {
-		t.Error("listens on an address of others")
-	}
-}
-
 var (
 	metricRow = regexp.MustCompile("(?m)^\\| `(sallyport_[a-z_]+)` \\| ([^|]*)\\|")
 	labelName = regexp.MustCompile("`([a-z]+)`(?: \\([^)]*\\))?")
@@ -163,18 +144,18 @@ var (
 
 // The table of docs/operating.md has a row for each metric with its labels.
 func TestMetricsAreDocumented(t *testing.T) {
-	m := NewMetrics()
+	m := metrics.New()
 	newServer(t.Context(), &Daemon{Allowlist: parsePolicies(t, testAllowlist), Metrics: m})
-	m.decided([]account.Record{{BytesUp: 1, BytesDown: 1}})
-	m.asked(resolve.Server{}, 0, true)
-	m.cached(true)
-	families, err := m.registry.Gather()
+	m.Decided([]account.Record{{BytesUp: 1, BytesDown: 1}})
+	m.Asked(resolve.Server{}, 0, true)
+	m.Cached(true)
+	families, err := m.Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	have := map[string][]string{}
 	for _, f := range families {
-		if !strings.HasPrefix(f.GetName(), namespace+"_") {
+		if !strings.HasPrefix(f.GetName(), "sallyport_") {
 			continue
 		}
 		labels := []string{}
@@ -189,7 +170,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	told := map[string][]string{}
 	for _, row := range metricRow.FindAllStringSubmatch(string(doc), -1) {
-		if strings.HasPrefix(row[1], namespace+"_executor_") {
+		if strings.HasPrefix(row[1], "sallyport_executor_") {
 			continue // of the other daemon
 		}
 		labels := []string{}
@@ -204,12 +185,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// Counting is on the way of every query.
-func BenchmarkDecided(b *testing.B) {
-	m := NewMetrics()
-	r := account.Record{Kind: account.KindDNS, Verdict: firewall.Allow, Reason: firewall.ReasonListed, Policy: "strict"}
-	b.ReportAllocs()
-	for b.Loop() {
-		m.decided([]account.Record{r})
+// The metrics are served on an address of this machine only.
+func TestMetricsAddressIsOurs(t *testing.T) {
+	if _, err := listenMetrics(t.Context(), netip.MustParseAddrPort("192.0.2.1:0")); err == nil {
+		t.Error("listens on an address of others")
 	}
 }

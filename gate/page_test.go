@@ -12,6 +12,7 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/firewall/allowlist"
+	"sallyport/gate/page"
 )
 
 // ask gets a target of the page in cell n, as a process of the sandbox does.
@@ -31,10 +32,10 @@ func (g *testGate) ask(t *testing.T, n byte, target, accept string) (status int,
 	return resp.StatusCode, resp.Header.Get("Content-Type"), string(b)
 }
 
-func (g *testGate) askWhy(t *testing.T, n byte, query string) verdict {
+func (g *testGate) askWhy(t *testing.T, n byte, query string) page.Verdict {
 	t.Helper()
 	status, kind, body := g.ask(t, n, "/why?"+query, "application/json")
-	var v verdict
+	var v page.Verdict
 	if err := json.Unmarshal([]byte(body), &v); err != nil || status != 200 || kind != "application/json" {
 		t.Fatalf("%d %s %s: %v", status, kind, body, err)
 	}
@@ -70,7 +71,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	_, _, body = g.ask(t, 2, "/?format=json", "")
-	var o overview
+	var o page.Overview
 	if err := json.Unmarshal([]byte(body), &o); err != nil || o.Policy != "open" || !o.AnyHost || o.Generation != 1 {
 		t.Errorf("%v: %s", err, body)
 	}
@@ -165,7 +166,7 @@ func TestPageIsStrict(t *testing.T) {
 	if b, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 200 ") || !strings.HasSuffix(string(b), "\r\n\r\n") {
 		t.Errorf("HEAD: %q, %v", b, err)
 	}
-	for range 20 * pageBurst {
+	for range 20 * page.RequestBurst {
 		if status, _, _ := g.ask(t, 1, "/", "*/*"); status == http.StatusTooManyRequests {
 			return
 		}

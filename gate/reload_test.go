@@ -20,6 +20,8 @@ import (
 	"sallyport/firewall/account"
 	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
+	"sallyport/gate/settings"
+	"sallyport/gate/watch"
 )
 
 // narrowed is the allowlist of these tests without the group site in strict, and
@@ -31,19 +33,19 @@ policies:
 `
 
 // reloading starts a daemon whose allowlist is the file at path.
-func reloading(t *testing.T, watch bool) (g *testGate, path string) {
+func reloading(t *testing.T, watched bool) (g *testGate, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "allowlist.yaml")
 	writeFile(t, path, testAllowlist)
-	file := &source{path: path}
+	file := &watch.Files{Path: path}
 	g = start(t, upstream(t), func(d *Daemon) {
-		ps, err := file.load()
+		ps, err := file.Load()
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Allowlist, d.Load = ps, file.load
-		if watch {
-			d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, nil, reload, slog.New(slog.DiscardHandler)) }
+		d.Allowlist, d.Load = ps, file.Load
+		if watched {
+			d.Watch = func(ctx context.Context, reload func()) { file.Watch(ctx, nil, reload, slog.New(slog.DiscardHandler)) }
 		}
 	})
 	return g, path
@@ -86,13 +88,13 @@ func (g *testGate) eventually(t *testing.T, what string, ok func(control.Health)
 // oracle: the receipt; a gate without the setting, which reaches the far end
 func TestRefusedPrefixes(t *testing.T) {
 	for setting, refused := range map[string]bool{"10.0.0.2/32": false, "10.0.0.0/31": true} { // it leads to 10.0.0.1
-		settings, err := ParseSettings([]string{"SALLYPORT_REFUSED_PREFIXES=" + setting, "SALLYPORT_RESOLVERS=192.0.2.1"})
+		set, err := settings.Parse([]string{"SALLYPORT_REFUSED_PREFIXES=" + setting, "SALLYPORT_RESOLVERS=192.0.2.1"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		settings.Allowlist = filepath.Join(t.TempDir(), "allowlist.yaml")
-		writeFile(t, settings.Allowlist, testAllowlist)
-		files, err := newFiles(settings)
+		set.Allowlist = filepath.Join(t.TempDir(), "allowlist.yaml")
+		writeFile(t, set.Allowlist, testAllowlist)
+		files, err := newFiles(set)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,6 @@ func (s *server) cellResolver() (reach.Resolver, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Observe = s.Metrics.cached
+	c.Observe = s.Metrics.Cached
 	return c, nil
 }

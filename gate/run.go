@@ -8,8 +8,13 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"sallyport/gate/decisionlog"
+	"strings"
 	"syscall"
+
+	"sallyport/gate/decisionlog"
+	"sallyport/gate/metrics"
+	"sallyport/gate/settings"
+	"sallyport/sniproxy"
 )
 
 const ipForward = "/proc/sys/net/ipv4/ip_forward"
@@ -18,11 +23,11 @@ const ipForward = "/proc/sys/net/ipv4/ip_forward"
 // until ctx ends, reading the allowlist anew when the file changes and on SIGHUP.
 // With an allowlist that is missing or not valid at the start it returns an
 // error that names file and line, and has opened nothing.
-func Run(ctx context.Context, settings Settings, version string, log *slog.Logger, decisions io.Writer) error {
+func Run(ctx context.Context, set settings.Settings, version string, log *slog.Logger, decisions io.Writer) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	file, err := newFiles(settings)
+	file, err := newFiles(set)
 	if err != nil {
 		return err
 	}
@@ -32,15 +37,15 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 	}
 	resolver := file.resolver
 	defer resolver.CloseIdle()
-	d := &Daemon{Allowlist: rules, Load: file.load, Resolver: resolver, Proxy: file.proxy, Cache: settings.cache(), Parked: settings.parked(), Metrics: NewMetrics(), Log: log, Decisions: decisions, Version: version}
-	resolver.Observe = d.Metrics.asked
-	d.Watch = func(ctx context.Context, reload func()) { file.watch(ctx, hangup, reload, log) }
+	d := &Daemon{Allowlist: rules, Load: file.load, Resolver: resolver, Proxy: file.proxy, Cache: CacheSize{Names: set.CacheNames, Least: set.CacheMin, Most: set.CacheMax}, Parked: sniproxy.NewParked(int64(set.StalledBytes)), Metrics: metrics.New(), Log: log, Decisions: decisions, Version: version}
+	resolver.Observe = d.Metrics.Asked
+	d.Watch = func(ctx context.Context, reload func()) { file.Watch(ctx, hangup, reload, log) }
 	if w := forwardWarning(ipForward); w != "" {
 		log.Warn(w)
 		d.Warnings = append(d.Warnings, w)
 	}
-	if settings.DecisionLog != "" {
-		if d.File, err = decisionlog.OpenFile(settings.DecisionLog, settings.fileSize(), log); err != nil {
+	if set.DecisionLog != "" {
+		if d.File, err = decisionlog.OpenFile(set.DecisionLog, decisionlog.FileSize{Bytes: int64(set.DecisionLogSize), Files: set.DecisionLogFiles}, log); err != nil {
 			return err
 		}
 		defer func() {
@@ -49,15 +54,29 @@ func Run(ctx context.Context, settings Settings, version string, log *slog.Logge
 			}
 		}()
 	}
-	if addr := netip.AddrPort(settings.MetricsListen); addr.IsValid() {
+	if addr := netip.AddrPort(set.MetricsListen); addr.IsValid() {
 		if d.MetricsOn, err = listenMetrics(ctx, addr); err != nil {
 			return err
 		}
 		defer d.MetricsOn.Close()
 	}
-	ln, err := listenControl(ctx, settings.ControlSocket)
+	ln, err := listenControl(ctx, set.ControlSocket)
 	if err != nil {
 		return err
 	}
 	return d.Serve(ctx, ln)
+}
+
+// forwardWarning says so if this machine forwards packets: cells are separate
+// only as long as nothing routes between them.
+func forwardWarning(procfs string) string {
+	v, err := os.ReadFile(procfs)
+	switch {
+	case err != nil:
+		return "cannot tell whether this machine forwards packets: " + err.Error()
+	case strings.TrimSpace(string(v)) != "0":
+		return "this machine forwards packets (net.ipv4.ip_forward is on): the gate must not route between cells; " +
+			"set the sysctl to 0 in its container"
+	}
+	return ""
 }

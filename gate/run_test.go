@@ -3,7 +3,6 @@ package gate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -16,67 +15,9 @@ import (
 	"time"
 
 	"sallyport/gate/control"
+	"sallyport/gate/settings"
 	"sallyport/sniproxy/resolve"
 )
-
-func TestParseSettings(t *testing.T) {
-	s, err := ParseSettings([]string{"SALLYPORT_RESOLVERS=192.0.2.1, 192.0.2.2:5353,[2001:db8::1]:53,2001:db8::2," +
-		"tcp://192.0.2.3,tls://192.0.2.4#dns.example,tls://[2001:db8::4]:8853", "PATH=/bin"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Allowlist != "/etc/sallyport/allowlist.yaml" || s.ControlSocket != "/run/sallyport/control.sock" ||
-		s.cache() != (CacheSize{Names: 1024, Least: 5 * time.Second, Most: 5 * time.Minute}) {
-		t.Errorf("defaults %+v", s)
-	}
-	r, err := s.resolver()
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = "[udp://192.0.2.1:53 udp://192.0.2.2:5353 udp://[2001:db8::1]:53 udp://[2001:db8::2]:53 " +
-		"tcp://192.0.2.3:53 tls://192.0.2.4:853#dns.example tls://[2001:db8::4]:8853]"
-	if got := fmt.Sprint(r.Servers); got != want {
-		t.Errorf("resolvers %s, want %s", got, want)
-	}
-
-	s, err = ParseSettings([]string{"SALLYPORT_ALLOWLIST=/a", "SALLYPORT_CONTROL_SOCKET=/b"})
-	if err != nil || s.Allowlist != "/a" || s.ControlSocket != "/b" || len(s.Resolvers) != 0 {
-		t.Errorf("%+v, %v", s, err)
-	}
-	empty, err := ParseSettings([]string{"SALLYPORT_CACHE_NAMES=", "SALLYPORT_RESOLVERS=", "SALLYPORT_METRICS_LISTEN=", "SALLYPORT_DECISION_LOG_SIZE=", "SALLYPORT_ALLOWLIST="})
-	defaults, _ := ParseSettings(nil)
-	if err != nil || fmt.Sprint(empty) != fmt.Sprint(defaults) {
-		t.Errorf("variables without a value give %+v, %v", empty, err)
-	}
-	for _, bad := range []string{"dns.example", "192.0.2.1:", "192.0.2.1:0", "192.0.2.1:x", "192.0.2.300", "192.0.2.1,,192.0.2.2",
-		"https://192.0.2.1", "tls://dns.example", "tls://192.0.2.1#", "tls://192.0.2.1#a b", "192.0.2.1#dns.example", "tcp://192.0.2.1:0"} {
-		if s, err := ParseSettings([]string{"SALLYPORT_RESOLVERS=" + bad}); err == nil {
-			t.Errorf("%q gives %v", bad, s.Resolvers)
-		}
-	}
-	s, err = ParseSettings([]string{"SALLYPORT_REFUSED_PREFIXES=2001:db8:64::/96, 192.0.2.0/24"})
-	if err != nil || fmt.Sprint(s.Refused()) != "[2001:db8:64::/96 192.0.2.0/24]" {
-		t.Errorf("refused %v, %v", s.Refused(), err)
-	}
-	for bad, right := range map[string]string{"2001:db8:64::": "is not a network", "192.0.2.1/24": "write 192.0.2.0/24",
-		"::ffff:192.0.2.0/120": "is not a network", "::/0": "every address", "192.0.2.0/24,": "is not a network"} {
-		_, err := ParseSettings([]string{"SALLYPORT_REFUSED_PREFIXES=" + bad})
-		if err == nil || !strings.Contains(err.Error(), right) || !strings.Contains(err.Error(), "SALLYPORT_REFUSED_PREFIXES") {
-			t.Errorf("%q gives %v, want %q", bad, err, right)
-		}
-	}
-	for _, bad := range []string{"NAMES=-1", "MIN=-1s", "MAX=4s", "MIN=soon"} {
-		if s, err := ParseSettings([]string{"SALLYPORT_CACHE_" + bad}); err == nil {
-			t.Errorf("%s gives %+v", bad, s.cache())
-		}
-	}
-	for _, ca := range []string{filepath.Join(t.TempDir(), "absent.pem"), os.DevNull} {
-		s := Settings{Resolvers: []dnsServer{dnsServer(resolve.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))}, ResolverCA: ca}
-		if _, err := s.authorities(); err == nil {
-			t.Errorf("authorities from %s", ca)
-		}
-	}
-}
 
 // An allowlist that is missing, empty or malformed: an error with file and line,
 // and nothing is open.
@@ -86,21 +27,21 @@ func TestParseSettings(t *testing.T) {
 // good file starts
 func TestRunRefusesAllowlist(t *testing.T) {
 	dir := t.TempDir()
-	settings := Settings{
+	set := settings.Settings{
 		Allowlist: filepath.Join(dir, "allowlist.yaml"), ControlSocket: filepath.Join(dir, "control.sock"),
-		Resolvers: []dnsServer{dnsServer(resolve.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))},
+		Resolvers: []settings.DNSServer{settings.DNSServer(resolve.UDPServer(netip.MustParseAddrPort("192.0.2.1:53")))},
 	}
 	refused := func(t *testing.T, want string) {
 		t.Helper()
-		err := Run(t.Context(), settings, "test", slog.New(slog.DiscardHandler), io.Discard)
+		err := Run(t.Context(), set, "test", slog.New(slog.DiscardHandler), io.Discard)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %s", err, want)
 		}
-		if _, err := os.Lstat(settings.ControlSocket); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(set.ControlSocket); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the control socket: %v", err)
 		}
 	}
-	t.Run("missing", func(t *testing.T) { refused(t, settings.Allowlist+": ") })
+	t.Run("missing", func(t *testing.T) { refused(t, set.Allowlist+": ") })
 	for name, test := range map[string]struct{ text, where string }{
 		"empty":       {"", ": "},
 		"unknown key": {"version: 1\npolicys: {}\n", ":2:"},
@@ -108,20 +49,20 @@ func TestRunRefusesAllowlist(t *testing.T) {
 		"wildcard":    {"version: 1\npolicies:\n  strict: {allow: ['*.com']}\n", ":3:"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := os.WriteFile(settings.Allowlist, []byte(test.text), 0o600); err != nil {
+			if err := os.WriteFile(set.Allowlist, []byte(test.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, settings.Allowlist+test.where)
+			refused(t, set.Allowlist+test.where)
 		})
 	}
 
-	if err := os.WriteFile(settings.Allowlist, []byte(testAllowlist), 0o600); err != nil {
+	if err := os.WriteFile(set.Allowlist, []byte(testAllowlist), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Run(ctx, settings, "test", slog.New(slog.DiscardHandler), io.Discard) }()
-	c := control.Client{Socket: settings.ControlSocket}
+	go func() { done <- Run(ctx, set, "test", slog.New(slog.DiscardHandler), io.Discard) }()
+	c := control.Client{Socket: set.ControlSocket}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if h, err := c.Health(t.Context()); err == nil {
 			if h.Version != "test" || len(h.Policies) != 3 {
@@ -136,7 +77,7 @@ func TestRunRefusesAllowlist(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("control: %v", err)
 	}
-	if _, err := os.Lstat(settings.ControlSocket); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(set.ControlSocket); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is left behind: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sallyport/gate"
 	"sallyport/gate/control"
 	"sallyport/gate/decisionlog"
+	"sallyport/gate/settings"
 	"sallyport/internal/version"
 )
 
@@ -25,18 +26,18 @@ func run(ctx context.Context, args, environ []string, stdout io.Writer) error {
 		_, err := fmt.Fprintln(stdout, version.String())
 		return err
 	}
-	settings, err := gate.ParseSettings(environ)
+	set, err := settings.Parse(environ)
 	if err != nil {
 		return err
 	}
 	switch {
 	case len(args) == 0:
 		out := decisionlog.OnPipe(stdout)
-		return gate.Run(ctx, settings, version.String(), slog.New(slog.NewJSONHandler(out, nil)), out)
+		return gate.Run(ctx, set, version.String(), slog.New(slog.NewJSONHandler(out, nil)), out)
 	case len(args) == 1 && args[0] == "health":
-		return health(ctx, settings.ControlSocket, stdout)
+		return health(ctx, set.ControlSocket, stdout)
 	case len(args) == 1 && args[0] == "reload":
-		return reload(ctx, settings.ControlSocket, stdout)
+		return reload(ctx, set.ControlSocket, stdout)
 	}
 	return fmt.Errorf("unknown arguments %q; usage: gate [health | reload | version]", strings.Join(args, " "))
 }

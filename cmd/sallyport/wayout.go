@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"sallyport/firewall"
-	"sallyport/gate"
+	"sallyport/gate/settings"
 )
 
 // proxiesVariable is the setting of the gate that names its proxies.
@@ -25,15 +25,15 @@ type wayOut struct {
 
 // wayOut reads the gate's settings. Where they are wrong the gate would not start.
 func (a *app) wayOut() (wayOut, error) {
-	settings, err := gate.ParseSettings(os.Environ())
+	set, err := settings.Parse(os.Environ())
 	if err != nil {
 		return wayOut{}, &exitError{code: exitFailed, err: err}
 	}
-	proxies, err := settings.ProxyAddrs()
+	proxies, err := set.ProxyAddrs()
 	if err != nil {
 		return wayOut{}, &exitError{code: exitFailed, err: err}
 	}
-	return wayOut{settings.ResolverNames(), proxies, settings.Refused()}, nil
+	return wayOut{set.ResolverNames(), proxies, set.Refused()}, nil
 }
 
 // missingProxies are the proxies that entries of an allowlist name, where none are

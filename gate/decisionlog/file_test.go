@@ -8,11 +8,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"sallyport/firewall"
-	"sallyport/firewall/account"
 	"strings"
 	"testing"
 	"time"
+
+	"sallyport/firewall"
+	"sallyport/firewall/account"
 
 	"golang.org/x/sys/unix"
 )

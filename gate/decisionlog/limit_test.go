@@ -1,11 +1,12 @@
 package decisionlog
 
 import (
-	"sallyport/firewall"
-	"sallyport/firewall/account"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // Each cause has lines of its own, what reaches a host has one each, and nothing is

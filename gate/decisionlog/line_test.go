@@ -8,11 +8,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
-	"sallyport/firewall"
-	"sallyport/firewall/account"
 	"strings"
 	"testing"
 	"time"
+
+	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 // slogLine is the line of r that log/slog writes.

@@ -1,4 +1,4 @@
-package gate
+package page
 
 import (
 	"fmt"
@@ -53,7 +53,7 @@ policies:
 			port = 443
 		}
 		d := policy.Decide(name, port)
-		v := &verdict{Host: test.host, Port: port, Verdict: d.Verdict, Reason: d.Reason, Rule: d.Rule, Group: d.Group, Line: d.Line}
+		v := &Verdict{Host: test.host, Port: port, Verdict: d.Verdict, Reason: d.Reason, Rule: d.Rule, Group: d.Group, Line: d.Line}
 		v.explain(test.policy, policy, name)
 		if v.Ask != test.ask {
 			t.Errorf("%s: %q, want %q", test.host, v.Ask, test.ask)

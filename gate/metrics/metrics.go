@@ -1,4 +1,5 @@
-package gate
+// Package metrics are what the gate counts, for Prometheus.
+package metrics
 
 import (
 	"net/http"
@@ -38,15 +39,15 @@ type Metrics struct {
 	questions *prometheus.HistogramVec
 	cache     *prometheus.CounterVec
 
-	serving atomic.Pointer[server]
+	state atomic.Pointer[func() State]
 
 	mu     sync.RWMutex // guards counts
 	counts map[decisionKey]*decisionCount
 }
 
-// NewMetrics makes the metrics of one daemon, those of Go and of the process
+// New makes the metrics of one daemon, those of Go and of the process
 // among them.
-func NewMetrics() *Metrics {
+func New() *Metrics {
 	m := &Metrics{
 		registry:  prometheus.NewRegistry(),
 		counts:    make(map[decisionKey]*decisionCount),
@@ -58,7 +59,7 @@ func NewMetrics() *Metrics {
 			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}, labelTransport, labelOutcome),
 		cache: counters("resolver_cache_total", "Look-ups that a cell's cache had or had not.", labelOutcome),
 	}
-	m.registry.MustRegister(m.decisions, m.bytes, m.durations, m.questions, m.cache, state{m},
+	m.registry.MustRegister(m.decisions, m.bytes, m.durations, m.questions, m.cache, collector{m},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -73,8 +74,26 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
 }
 
-// A state collects what the server that serves has now.
-type state struct{ *Metrics }
+// A State is what the gate has now.
+type State struct {
+	Leases      int
+	Connections int64 // of sandboxes, that are open
+	// Stalled is the memory that connections hold for an end that does not read, and
+	// StalledLimit as much as they may, in bytes.
+	Stalled, StalledLimit int64
+	// Reloads are the allowlists read anew and taken, RefusedReloads those refused, and
+	// Current says whether the last one is in force.
+	Reloads, RefusedReloads int64
+	Current                 bool
+	// Faults are the writes of decisions that failed.
+	Faults int64
+}
+
+// Report has the metrics show what state returns, too, whenever they are asked for.
+func (m *Metrics) Report(state func() State) { m.state.Store(&state) }
+
+// A collector collects the State.
+type collector struct{ *Metrics }
 
 var (
 	leasesDesc      = describe("leases", "Cells that are leased.")
@@ -90,40 +109,32 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 }
 
-func (state) Describe(to chan<- *prometheus.Desc) {
+func (collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{leasesDesc, connectionsDesc, stalledDesc, stalledMaxDesc, reloadsDesc, currentDesc, faultsDesc} {
 		to <- d
 	}
 }
 
-func (m state) Collect(to chan<- prometheus.Metric) {
-	s := m.serving.Load()
-	if s == nil {
+func (m collector) Collect(to chan<- prometheus.Metric) {
+	report := m.state.Load()
+	if report == nil {
 		return
 	}
-	open, faults, current := int64(0), s.decisions.Faults(), 1.0
-	s.mu.Lock()
-	leases := len(s.leases)
-	for _, l := range s.leases {
-		open += l.tunnel.Open()
+	s := (*report)()
+	current := 0.0
+	if s.Current {
+		current = 1
 	}
-	if s.refused != nil {
-		current = 0
-	}
-	s.mu.Unlock()
 	value := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, kind, v, labels...)
 	}
-	value(leasesDesc, prometheus.GaugeValue, float64(leases))
-	value(connectionsDesc, prometheus.GaugeValue, float64(open))
-	value(stalledDesc, prometheus.GaugeValue, float64(s.Parked.Held()))
-	value(stalledMaxDesc, prometheus.GaugeValue, float64(s.Parked.Limit()))
-	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.good.Load()), "ok")
-	value(reloadsDesc, prometheus.CounterValue, float64(s.reloaded.bad.Load()), "refused")
-	if s.File != nil {
-		faults += s.File.Faults()
-	}
-	value(faultsDesc, prometheus.CounterValue, float64(faults))
+	value(leasesDesc, prometheus.GaugeValue, float64(s.Leases))
+	value(connectionsDesc, prometheus.GaugeValue, float64(s.Connections))
+	value(stalledDesc, prometheus.GaugeValue, float64(s.Stalled))
+	value(stalledMaxDesc, prometheus.GaugeValue, float64(s.StalledLimit))
+	value(reloadsDesc, prometheus.CounterValue, float64(s.Reloads), "ok")
+	value(reloadsDesc, prometheus.CounterValue, float64(s.RefusedReloads), "refused")
+	value(faultsDesc, prometheus.CounterValue, float64(s.Faults))
 	value(currentDesc, prometheus.GaugeValue, current)
 }
 
@@ -142,10 +153,10 @@ type decisionCount struct {
 	up, down  prometheus.Counter
 }
 
-// decided counts decisions. It is on the way of every query: looking the counters
+// Decided counts decisions. It is on the way of every query: looking the counters
 // up by their labels each time would cost several times as much, and those of
 // one batch are few.
-func (m *Metrics) decided(records []account.Record) {
+func (m *Metrics) Decided(records []account.Record) {
 	var last [2]struct {
 		key   decisionKey
 		count *decisionCount
@@ -203,8 +214,8 @@ func (m *Metrics) countOf(k decisionKey) *decisionCount {
 	return c
 }
 
-// asked counts a question to a DNS server.
-func (m *Metrics) asked(server resolve.Server, took time.Duration, answered bool) {
+// Asked counts a question to a DNS server.
+func (m *Metrics) Asked(server resolve.Server, took time.Duration, answered bool) {
 	outcome := "failed"
 	if answered {
 		outcome = "answered"
@@ -212,8 +223,8 @@ func (m *Metrics) asked(server resolve.Server, took time.Duration, answered bool
 	m.questions.WithLabelValues(string(server.Transport), outcome).Observe(took.Seconds())
 }
 
-// cached counts a look-up in a cell's cache.
-func (m *Metrics) cached(hit bool) {
+// Cached counts a look-up in a cell's cache.
+func (m *Metrics) Cached(hit bool) {
 	outcome := "miss"
 	if hit {
 		outcome = "hit"
@@ -221,7 +232,10 @@ func (m *Metrics) cached(hit bool) {
 	m.cache.WithLabelValues(outcome).Inc()
 }
 
-// handler serves the metrics in the format that the scraper asks for.
-func (m *Metrics) handler() http.Handler {
+// Gatherer has the metrics.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// Handler serves the metrics in the format that the scraper asks for.
+func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }

@@ -1,4 +1,4 @@
-package gate
+package page
 
 import (
 	"bytes"
@@ -12,8 +12,8 @@ import (
 	"sallyport/firewall/allowlist"
 )
 
-// A verdict is the answer to GET /why.
-type verdict struct {
+// A Verdict is the answer to GET /why.
+type Verdict struct {
 	Host    string           `json:"host"`
 	Port    uint16           `json:"port"`
 	Verdict firewall.Verdict `json:"verdict"`
@@ -28,18 +28,18 @@ type verdict struct {
 	Ask string `json:"ask,omitempty"`
 	// Refusals are those of this host in this run: an allowed name may have been
 	// refused for what it led to.
-	Refusals []refusalSeen `json:"refusals"`
+	Refusals []refusal `json:"refusals"`
 }
 
-// gatePorts are the ports that the gate serves.
-var gatePorts = []uint16{443, 80}
+// servedPorts are the ports that the gate serves.
+var servedPorts = []uint16{443, 80}
 
 // why judges a host as the gate would, without resolving it.
-func (p *page) why(host, port string) (*verdict, error) {
+func (p *Page) why(host, port string) (*Verdict, error) {
 	if host == "" {
 		return nil, errors.New("host is missing: /why?host=NAME&port=443")
 	}
-	v := &verdict{Host: firewall.Escape(host, 253), Port: firewall.DefaultPort, Verdict: firewall.Deny, Refusals: []refusalSeen{}}
+	v := &Verdict{Host: firewall.Escape(host, 253), Port: firewall.DefaultPort, Verdict: firewall.Deny, Refusals: []refusal{}}
 	if port != "" {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 {
@@ -54,19 +54,19 @@ func (p *page) why(host, port string) (*verdict, error) {
 		return v, nil
 	}
 	v.Host, v.Refusals = name.String(), p.refusals(name.String())
-	if name == pageName {
+	if name == Name {
 		v.Verdict, v.Reason, v.Says = firewall.Allow, firewall.ReasonPolicyPage, "This page, which the gate itself serves on port 80."
 		return v, nil
 	}
-	policy := p.lease.policy.Load()
+	policy := p.Policy()
 	d := policy.Decide(name, v.Port)
 	v.Verdict, v.Reason, v.Rule, v.Group, v.Line, v.Detail = d.Verdict, d.Reason, d.Rule, d.Group, d.Line, d.Detail
-	v.explain(p.lease.Lease.Policy, policy, name)
+	v.explain(p.PolicyName, policy, name)
 	return v, nil
 }
 
 // explain says the reason in a sentence and finds what to ask for.
-func (v *verdict) explain(policyName string, policy *firewall.Policy, name firewall.Name) {
+func (v *Verdict) explain(policyName string, policy *firewall.Policy, name firewall.Name) {
 	item := v.Host
 	switch {
 	case policy == nil:
@@ -78,7 +78,7 @@ func (v *verdict) explain(policyName string, policy *firewall.Policy, name firew
 	case v.Reason == firewall.ReasonFloorName:
 		v.Says = "A metadata or internal name: no entry can allow it."
 		return
-	case !slices.Contains(gatePorts, v.Port):
+	case !slices.Contains(servedPorts, v.Port):
 		v.Says = "The gate serves ports 443 and 80 only: no entry can open another one."
 		return
 	case v.Reason == firewall.ReasonRemoved:
@@ -107,7 +107,7 @@ func (v *verdict) explain(policyName string, policy *firewall.Policy, name firew
 
 // askPort says how the entry that decided gets the port that it lacks. One that is
 // shared, or has more than ports, is not written out: what was left out would be lost.
-func askPort(policy *firewall.Policy, name firewall.Name, v *verdict) string {
+func askPort(policy *firewall.Policy, name firewall.Name, v *Verdict) string {
 	for _, m := range policy.Explain(name, v.Port) {
 		if m.Rule != v.Rule || m.Line != v.Line {
 			continue
@@ -130,7 +130,7 @@ func faultOf(err error) string {
 	return err.Error()
 }
 
-func (v *verdict) text(b *bytes.Buffer) {
+func (v *Verdict) text(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s:%d: %s (%s)\n%s\n", v.Host, v.Port, v.Verdict, v.Reason, v.Says)
 	if v.Rule != "" {
 		fmt.Fprintf(b, "rule: %s, line %d of the allowlist", v.Rule, v.Line)

@@ -1,4 +1,7 @@
-package gate
+// Package watch has the file of the allowlist and those that count with it, and says when
+// they have changed: by events of the file system, by a look now and then, and once
+// whoever saves a file has done so.
+package watch
 
 import (
 	"context"
@@ -30,29 +33,30 @@ const (
 	maxSum = 4 << 20
 )
 
-// A source is the file of the allowlist, and those that count with it.
-type source struct {
-	path   string
-	beside []string // an empty path is none
+// Files are the file of the allowlist, and those that count with it. The fields must not
+// change.
+type Files struct {
+	Path   string
+	Beside []string // an empty path is none
 
 	mu   sync.Mutex // guards seen
 	seen string     // the sum of what was last loaded
 }
 
-// load reads and checks the file.
-func (f *source) load() (*allowlist.File, error) {
+// Load reads and checks the file of the allowlist.
+func (f *Files) Load() (*allowlist.File, error) {
 	// The sum first: what changes in between differs from it, and is loaded again.
 	sum := f.sum()
-	file, err := allowlist.Load(f.path)
+	file, err := allowlist.Load(f.Path)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seen = sum
 	return file, err
 }
 
-// changed reports whether a file is another one than was last loaded, right or
+// Changed reports whether a file is another one than was last loaded, right or
 // wrong.
-func (f *source) changed() bool {
+func (f *Files) Changed() bool {
 	sum := f.sum()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,9 +64,9 @@ func (f *source) changed() bool {
 }
 
 // sum identifies the content of the files, or what is wrong with reading them.
-func (f *source) sum() string {
-	sum := sumOf(f.path)
-	for _, path := range f.beside {
+func (f *Files) sum() string {
+	sum := sumOf(f.Path)
+	for _, path := range f.Beside {
 		if path != "" {
 			sum += " " + sumOf(path)
 		}
@@ -83,10 +87,10 @@ func sumOf(path string) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// watch calls reload each time a file has changed and each time hangup gets a
+// Watch calls reload each time a file has changed and each time hangup gets a
 // signal, until ctx ends. It watches the directory: to save a file, most editors
 // put another one in its place.
-func (f *source) watch(ctx context.Context, hangup <-chan os.Signal, reload func(), log *slog.Logger) {
+func (f *Files) Watch(ctx context.Context, hangup <-chan os.Signal, reload func(), log *slog.Logger) {
 	w, err := fsnotify.NewWatcher()
 	var events <-chan fsnotify.Event
 	var faults <-chan error
@@ -114,11 +118,11 @@ func (f *source) watch(ctx context.Context, hangup <-chan os.Signal, reload func
 			if w != nil {
 				f.follow(w, log)
 			}
-			if save.next == nil && f.changed() {
+			if save.next == nil && f.Changed() {
 				save.heard()
 			}
 		case <-save.next:
-			if save.done(f.sum) && f.changed() {
+			if save.done(f.sum) && f.Changed() {
 				reload()
 			}
 		}
@@ -158,9 +162,9 @@ func (s *saving) done(sum func() string) bool {
 
 // follow watches the file's directory and, where the path is a link, that of the
 // file it leads to. What is watched already stays so.
-func (f *source) follow(w *fsnotify.Watcher, log *slog.Logger) {
-	dirs := []string{filepath.Dir(f.path)}
-	if real, err := filepath.EvalSymlinks(f.path); err == nil && filepath.Dir(real) != dirs[0] {
+func (f *Files) follow(w *fsnotify.Watcher, log *slog.Logger) {
+	dirs := []string{filepath.Dir(f.Path)}
+	if real, err := filepath.EvalSymlinks(f.Path); err == nil && filepath.Dir(real) != dirs[0] {
 		dirs = append(dirs, filepath.Dir(real))
 	}
 	for _, dir := range dirs {

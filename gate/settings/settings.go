@@ -1,4 +1,6 @@
-package gate
+// Package settings are what an operator may set for the gate, by variables of the
+// environment, and what is made of them.
+package settings
 
 import (
 	"crypto/x509"
@@ -7,15 +9,14 @@ import (
 	"os"
 	"strings"
 	"time"
+
 	// The image holds no certificates: these are the authorities of DNS servers
 	// over TLS where the machine has none.
 
 	"github.com/docker/go-units"
 	_ "golang.org/x/crypto/x509roots/fallback"
 
-	"sallyport/gate/decisionlog"
 	"sallyport/internal/envvars"
-	"sallyport/sniproxy"
 	"sallyport/sniproxy/resolve"
 )
 
@@ -29,7 +30,7 @@ type Settings struct {
 	// Resolvers are the DNS servers that the gate asks, as a list with commas, in
 	// the form of resolve.ParseServer. If there are none, those of
 	// /etc/resolv.conf.
-	Resolvers []dnsServer `env:"RESOLVERS"`
+	Resolvers []DNSServer `env:"RESOLVERS"`
 	// ResolverCA is the path of a PEM file with the authorities of servers over
 	// TLS; if empty, the public ones.
 	ResolverCA string `env:"RESOLVER_CA"`
@@ -42,61 +43,51 @@ type Settings struct {
 	// reached, as name=address:port; ProxyCredentials the files of those that want
 	// user:password, as name=path, and ProxyByAddress the names of those that are
 	// asked for the judged address instead of the name.
-	Proxies          []named  `env:"PROXIES"`
-	ProxyCredentials []named  `env:"PROXY_CREDENTIALS"`
+	Proxies          []Named  `env:"PROXIES"`
+	ProxyCredentials []Named  `env:"PROXY_CREDENTIALS"`
 	ProxyByAddress   []string `env:"PROXY_BY_ADDRESS"`
 	// RefusedPrefixes are networks that no host may lead to, whatever the allowlist says.
 	RefusedPrefixes []refusedPrefix `env:"REFUSED_PREFIXES"`
 	// StalledBytes is how much memory connections may hold, over all cells, for an end
 	// that does not read; a cell may hold a quarter of it.
-	StalledBytes byteSize `env:"STALLED_BYTES" envDefault:"128MiB"`
+	StalledBytes Bytes `env:"STALLED_BYTES" envDefault:"128MiB"`
 	// MetricsListen is an address with a port where the metrics are served over
 	// TCP, too; it must not be in a cell. If empty, on the control socket only.
-	MetricsListen metricsAddr `env:"METRICS_LISTEN"`
+	MetricsListen Address `env:"METRICS_LISTEN"`
 	// DecisionLog is the path of a file that gets the decisions, too, and is
 	// rotated; if empty, there is none.
 	DecisionLog string `env:"DECISION_LOG"`
 	// DecisionLogSize is that of one file, DecisionLogFiles how many are kept.
-	DecisionLogSize  byteSize `env:"DECISION_LOG_SIZE" envDefault:"64MiB"`
-	DecisionLogFiles int      `env:"DECISION_LOG_FILES" envDefault:"4"`
+	DecisionLogSize  Bytes `env:"DECISION_LOG_SIZE" envDefault:"64MiB"`
+	DecisionLogFiles int   `env:"DECISION_LOG_FILES" envDefault:"4"`
 }
 
-// ParseSettings reads the settings from an environment in the form of os.Environ.
-func ParseSettings(environ []string) (Settings, error) {
+// Parse reads the settings from an environment in the form of os.Environ.
+func Parse(environ []string) (Settings, error) {
 	var s Settings
 	if _, err := envvars.Parse(&s, environ); err != nil {
 		return Settings{}, fmt.Errorf("settings: %w", err)
 	}
-	if c := s.cache(); c.Names < 0 || c.Least < 0 || c.Most < c.Least {
-		return Settings{}, fmt.Errorf("settings: a cache of %d names that keeps answers for %v to %v", c.Names, c.Least, c.Most)
+	if s.CacheNames < 0 || s.CacheMin < 0 || s.CacheMax < s.CacheMin {
+		return Settings{}, fmt.Errorf("settings: a cache of %d names that keeps answers for %v to %v", s.CacheNames, s.CacheMin, s.CacheMax)
 	}
 	return s, nil
 }
 
-func (s Settings) cache() CacheSize {
-	return CacheSize{Names: s.CacheNames, Least: s.CacheMin, Most: s.CacheMax}
-}
+// Bytes is a number of bytes, written as 64MiB.
+type Bytes int64
 
-func (s Settings) parked() *sniproxy.Parked { return sniproxy.NewParked(int64(s.StalledBytes)) }
-
-func (s Settings) fileSize() decisionlog.FileSize {
-	return decisionlog.FileSize{Bytes: int64(s.DecisionLogSize), Files: s.DecisionLogFiles}
-}
-
-// A byteSize is a number of bytes, written as 64MiB.
-type byteSize int64
-
-func (s *byteSize) UnmarshalText(text []byte) error {
+func (s *Bytes) UnmarshalText(text []byte) error {
 	n, err := units.RAMInBytes(string(text))
 	if err != nil || n <= 0 {
 		return fmt.Errorf("%q is not a size such as 64MiB", text)
 	}
-	*s = byteSize(n)
+	*s = Bytes(n)
 	return nil
 }
 
-// resolver is the one that the settings ask for.
-func (s Settings) resolver() (*resolve.Client, error) {
+// Resolver is the one that the settings ask for.
+func (s Settings) Resolver() (*resolve.Client, error) {
 	if len(s.Resolvers) == 0 {
 		r, err := resolve.System("/etc/resolv.conf")
 		if err != nil {
@@ -111,9 +102,9 @@ func (s Settings) resolver() (*resolve.Client, error) {
 	return r, nil
 }
 
-// authorities are those of DNS servers over TLS, read from their file now; nil for
+// Authorities are those of DNS servers over TLS, read from their file now; nil for
 // the public ones.
-func (s Settings) authorities() (*x509.CertPool, error) {
+func (s Settings) Authorities() (*x509.CertPool, error) {
 	if s.ResolverCA == "" {
 		return nil, nil
 	}
@@ -163,28 +154,33 @@ func (r *refusedPrefix) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A dnsServer is a DNS server in the settings.
-type dnsServer resolve.Server
+// A DNSServer is a DNS server in the settings.
+type DNSServer resolve.Server
 
-func (s *dnsServer) UnmarshalText(text []byte) error {
+func (s *DNSServer) UnmarshalText(text []byte) error {
 	d, err := resolve.ParseServer(strings.TrimSpace(string(text)))
 	if err != nil {
 		return err
 	}
-	*s = dnsServer(d)
+	*s = DNSServer(d)
 	return nil
 }
 
-// forwardWarning says so if this machine forwards packets: cells are separate
-// only as long as nothing routes between them.
-func forwardWarning(procfs string) string {
-	v, err := os.ReadFile(procfs)
+// An Address is where the metrics are served over TCP: one address of this
+// machine, since on all of them the cells could reach them, too.
+type Address netip.AddrPort
+
+func (a *Address) UnmarshalText(text []byte) error {
+	t := strings.TrimSpace(string(text))
+	addr, err := netip.ParseAddrPort(t)
 	switch {
 	case err != nil:
-		return "cannot tell whether this machine forwards packets: " + err.Error()
-	case strings.TrimSpace(string(v)) != "0":
-		return "this machine forwards packets (net.ipv4.ip_forward is on): the gate must not route between cells; " +
-			"set the sysctl to 0 in its container"
+		return fmt.Errorf("%q is not an address with a port, such as 127.0.0.1:9180", t)
+	case addr.Addr().Unmap().IsUnspecified():
+		return fmt.Errorf("%q is every address of the gate, those in the cells among them: name one that no cell has", t)
+	case addr.Addr().IsMulticast():
+		return fmt.Errorf("%q is a multicast address", t)
 	}
-	return ""
+	*a = Address(netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()))
+	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"sallyport/firewall/allowlist"
+	"sallyport/gate/settings"
+	"sallyport/gate/watch"
 	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/resolve"
 )
@@ -12,33 +14,33 @@ import (
 // files are all that the gate reads anew at a reload: the allowlist, and what the
 // settings name beside it.
 type files struct {
-	*source
-	settings Settings
+	*watch.Files
+	settings settings.Settings
 	resolver *resolve.Client
 	proxies  atomic.Pointer[map[string]reach.Proxy]
 }
 
 // newFiles are those of the settings; nothing is read before load.
-func newFiles(s Settings) (*files, error) {
-	resolver, err := s.resolver()
+func newFiles(s settings.Settings) (*files, error) {
+	resolver, err := s.Resolver()
 	if err != nil {
 		return nil, err
 	}
 	beside := []string{s.ResolverCA}
 	for _, c := range s.ProxyCredentials {
-		beside = append(beside, c.value)
+		beside = append(beside, c.Value)
 	}
-	return &files{source: &source{path: s.Allowlist, beside: beside}, settings: s, resolver: resolver}, nil
+	return &files{Files: &watch.Files{Path: s.Allowlist, Beside: beside}, settings: s, resolver: resolver}, nil
 }
 
 // load reads all of them and puts those beside the allowlist to use, unless one of
 // them is wrong: then it changes nothing.
 func (f *files) load() (*allowlist.File, error) {
-	file, err := f.source.load()
+	file, err := f.Files.Load()
 	if err != nil {
 		return nil, err
 	}
-	proxies, err := f.settings.proxies()
+	proxies, err := f.settings.ProxiesByName()
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +49,7 @@ func (f *files) load() (*allowlist.File, error) {
 			return nil, fmt.Errorf("the allowlist has \"via: %s\", and SALLYPORT_PROXIES has no proxy of that name", via)
 		}
 	}
-	roots, err := f.settings.authorities()
+	roots, err := f.settings.Authorities()
 	if err != nil {
 		return nil, err
 	}

@@ -12,51 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-func TestProxySettings(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "credentials")
-	if err := os.WriteFile(file, []byte("user:pass word\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	none := filepath.Join(dir, "none")
-	if err := os.WriteFile(none, []byte("token\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	read := func(environ ...string) (Settings, error) {
-		s, err := ParseSettings(environ)
-		if err == nil {
-			_, err = s.proxies()
-		}
-		return s, err
-	}
-	s, err := read("SALLYPORT_PROXIES=corp=10.0.0.9:3128,lab=[2001:db8::1]:8080", "SALLYPORT_PROXY_CREDENTIALS=corp="+file, "SALLYPORT_PROXY_BY_ADDRESS=lab")
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxies, _ := s.proxies()
-	if p := proxies["corp"]; p.Addr.String() != "10.0.0.9:3128" || p.Credentials != "user:pass word" || p.ByAddress {
-		t.Errorf("corp: %+v", p)
-	}
-	if p := proxies["lab"]; p.Addr.String() != "[2001:db8::1]:8080" || p.Credentials != "" || !p.ByAddress {
-		t.Errorf("lab: %+v", p)
-	}
-	const corp = "SALLYPORT_PROXIES=corp=10.0.0.9:3128"
-	for _, bad := range [][]string{
-		{"SALLYPORT_PROXIES=10.0.0.9:3128"}, {"SALLYPORT_PROXIES=corp=proxy.example:3128"}, {"SALLYPORT_PROXIES=corp=10.0.0.9"},
-		{"SALLYPORT_PROXIES=corp=10.0.0.9:0"}, {corp + ",corp=10.0.0.8:3128"}, {"SALLYPORT_PROXIES=none=10.0.0.9:3128"},
-		{corp, "SALLYPORT_PROXY_CREDENTIALS=lab=" + file}, {corp, "SALLYPORT_PROXY_CREDENTIALS=corp=" + dir + "/absent"},
-		{corp, "SALLYPORT_PROXY_CREDENTIALS=corp=" + none}, {corp, "SALLYPORT_PROXY_BY_ADDRESS=lab"},
-	} {
-		if _, err := read(bad...); err == nil {
-			t.Errorf("%q is taken", bad)
-		}
-	}
-	if _, err := (Settings{}).proxies(); err != nil {
-		t.Error(err)
-	}
-}
+	"sallyport/gate/settings"
+)
 
 // What stands in files beside the allowlist is read anew with it, and one that is
 // wrong changes nothing: neither the policies nor what was read before.
@@ -68,7 +26,7 @@ func TestReloadOfFilesBeside(t *testing.T) {
 	writeFile(t, ca, first)
 	const begin = "version: 1\npolicies:\n  strict: {allow: [{host: a.example, via: "
 	writeFile(t, list, begin+"corp}]}\n")
-	s, err := ParseSettings([]string{"SALLYPORT_ALLOWLIST=" + list, "SALLYPORT_PROXIES=corp=10.0.0.9:3128",
+	s, err := settings.Parse([]string{"SALLYPORT_ALLOWLIST=" + list, "SALLYPORT_PROXIES=corp=10.0.0.9:3128",
 		"SALLYPORT_PROXY_CREDENTIALS=corp=" + credentials, "SALLYPORT_RESOLVERS=tls://192.0.2.1", "SALLYPORT_RESOLVER_CA=" + ca})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +40,7 @@ func TestReloadOfFilesBeside(t *testing.T) {
 	}
 	want := func(password string, fault string) {
 		t.Helper()
-		if !f.changed() {
+		if !f.Changed() {
 			t.Error("the change is not seen")
 		}
 		ps, err := f.load()
@@ -92,7 +50,7 @@ func TestReloadOfFilesBeside(t *testing.T) {
 		if p, ok := f.proxy("corp"); !ok || p.Credentials != "user:"+password {
 			t.Errorf("corp: %+v, want the password %s", p, password)
 		}
-		if f.changed() {
+		if f.Changed() {
 			t.Error("a change is seen that there is not")
 		}
 	}

@@ -1,4 +1,7 @@
-package gate
+// Package page answers a cell's questions about its own run: what its policy allows, what
+// was refused, and why a host would be. It resolves nothing, and knows nothing of other
+// runs.
+package page
 
 import (
 	"bytes"
@@ -14,11 +17,10 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
-	"sallyport/sniproxy"
 )
 
-// pageName is firewall.PageHost as the DNS gate and the forwarder compare it.
-var pageName = func() firewall.Name {
+// Name is firewall.PageHost as the DNS gate and the forwarder compare it.
+var Name = func() firewall.Name {
 	n, err := firewall.ParseName(firewall.PageHost)
 	if err != nil {
 		panic(err)
@@ -28,28 +30,35 @@ var pageName = func() firewall.Name {
 
 // The bounds of the page. What a program needs is a few requests in a run.
 const (
-	pageRate    = 20 // requests a second
-	pageBurst   = 40
-	maxAllowed  = 200 // entries that are listed
-	maxRefusals = 20  // refusals that are listed
-	maxQuery    = 1024
+	requestRate  = 20 // requests a second
+	RequestBurst = 40
+	maxAllowed   = 200 // entries that are listed
+	maxRefusals  = 20  // refusals that are listed
+	maxQuery     = 1024
 )
 
-// A page answers one cell's questions about its own run and its own policy. It
-// reads what the gate has in memory: it resolves nothing, and knows nothing of
-// other runs.
-type page struct {
-	lease   *lease
+// A Page answers one cell. Its fields are required.
+type Page struct {
+	// PolicyName is that of the cell's policy, and Policy the policy of now, nil if the
+	// allowlist no longer has it.
+	PolicyName string
+	Policy     func() *firewall.Policy
+	// Generation is that of the allowlist in force.
+	Generation func() uint64
+	// Latest returns the latest decisions of the run, the newest first.
+	Latest func() []account.Record
+
 	limiter *rate.Limiter
 }
 
-func (l *lease) page() sniproxy.Page {
-	p := &page{lease: l, limiter: rate.NewLimiter(pageRate, pageBurst)}
-	return sniproxy.Page{Name: pageName, Answer: p.answer}
+// New makes the page of a cell.
+func New(p Page) *Page {
+	p.limiter = rate.NewLimiter(requestRate, RequestBurst)
+	return &p
 }
 
-// An overview is the answer to GET /.
-type overview struct {
+// An Overview is the answer to GET /.
+type Overview struct {
 	Policy     string               `json:"policy"`
 	Digest     string               `json:"digest"`
 	Generation uint64               `json:"generation"`
@@ -57,12 +66,12 @@ type overview struct {
 	AnyHost    bool                 `json:"anyHost"`
 	Allowed    []firewall.Allowance `json:"allowed"`
 	More       int                  `json:"more,omitempty"` // entries beyond those
-	Refusals   []refusalSeen        `json:"refusals"`       // of this run, the latest last
+	Refusals   []refusal            `json:"refusals"`       // of this run, the latest last
 	Why        string               `json:"why"`
 }
 
-// A refusalSeen is one refusal of the run; of equal ones the latest.
-type refusalSeen struct {
+// A refusal is one refusal of the run; of equal ones the latest.
+type refusal struct {
 	Time   string          `json:"time"`
 	Kind   account.Kind    `json:"kind"`
 	Host   string          `json:"host"`
@@ -71,16 +80,16 @@ type refusalSeen struct {
 	Detail string          `json:"detail,omitempty"`
 }
 
-// answer is the page; see sniproxy.Page.
-func (p *page) answer(target, accept string) (status int, kind string, body []byte) {
+// Answer is the page; see sniproxy.Page.
+func (p *Page) Answer(target, accept string) (status int, kind string, body []byte) {
 	plain := func(status int, format string, args ...any) (int, string, []byte) {
 		return status, "text/plain; charset=utf-8", fmt.Appendf(nil, format+"\n", args...)
 	}
 	if !p.limiter.Allow() {
-		return plain(http.StatusTooManyRequests, "too many requests: at most %d a second", pageRate)
+		return plain(http.StatusTooManyRequests, "too many requests: at most %d a second", requestRate)
 	}
 	path, raw, _ := strings.Cut(target, "?")
-	query, err := pageQuery(path, raw)
+	query, err := readQuery(path, raw)
 	if err != nil {
 		return plain(http.StatusBadRequest, "%s", firewall.Escape(err.Error(), 200))
 	}
@@ -109,8 +118,8 @@ func (p *page) answer(target, accept string) (status int, kind string, body []by
 	return http.StatusOK, "text/plain; charset=utf-8", b.Bytes()
 }
 
-// pageQuery reads a query: only what the path knows, and nothing twice.
-func pageQuery(path, raw string) (url.Values, error) {
+// readQuery reads a query: only what the path knows, and nothing twice.
+func readQuery(path, raw string) (url.Values, error) {
 	if len(raw) > maxQuery {
 		return nil, fmt.Errorf("the query is longer than %d bytes", maxQuery)
 	}
@@ -127,10 +136,10 @@ func pageQuery(path, raw string) (url.Values, error) {
 	return q, nil
 }
 
-func (p *page) overview() *overview {
-	policy := p.lease.policy.Load()
-	o := &overview{
-		Policy: p.lease.Lease.Policy, Digest: policy.Digest(), Generation: p.lease.server.edition.Load().generation,
+func (p *Page) overview() *Overview {
+	policy := p.Policy()
+	o := &Overview{
+		Policy: p.PolicyName, Digest: policy.Digest(), Generation: p.Generation(),
 		Gone: policy == nil, AnyHost: policy.Any(), Allowed: policy.Allowed(),
 		Refusals: p.refusals(""), Why: "http://" + firewall.PageHost + "/why?host=NAME&port=443",
 	}
@@ -143,7 +152,7 @@ func (p *page) overview() *overview {
 	return o
 }
 
-func (o *overview) text(b *bytes.Buffer) {
+func (o *Overview) text(b *bytes.Buffer) {
 	fmt.Fprintf(b, "This sandbox reaches the network only through a gate, by the policy %q (%s).\n", o.Policy, o.Digest)
 	switch {
 	case o.Gone:
@@ -173,7 +182,7 @@ func portText(ports []uint16) string {
 	return strings.Join(s, ", ")
 }
 
-func refusalText(b *bytes.Buffer, list []refusalSeen) {
+func refusalText(b *bytes.Buffer, list []refusal) {
 	if len(list) == 0 {
 		b.WriteString("  none\n")
 	}
@@ -191,21 +200,21 @@ func refusalText(b *bytes.Buffer, list []refusalSeen) {
 }
 
 // refusals are the latest of this run, the last one last, or those of one host.
-func (p *page) refusals(host string) []refusalSeen {
+func (p *Page) refusals(host string) []refusal {
 	type key struct {
 		kind   account.Kind
 		host   string
 		port   uint16
 		reason firewall.Reason
 	}
-	seen, list := make(map[key]bool), []refusalSeen{}
-	for _, r := range p.lease.journal.Latest() {
+	seen, list := make(map[key]bool), []refusal{}
+	for _, r := range p.Latest() {
 		k := key{r.Kind, r.Host, r.Port, r.Reason}
 		if r.Verdict != firewall.Deny || host != "" && r.Host != host || seen[k] {
 			continue
 		}
 		seen[k] = true
-		list = append(list, refusalSeen{r.Time.UTC().Format("15:04:05"), r.Kind, r.Host, r.Port, r.Reason, r.Detail})
+		list = append(list, refusal{r.Time.UTC().Format("15:04:05"), r.Kind, r.Host, r.Port, r.Reason, r.Detail})
 		if len(list) == maxRefusals {
 			break
 		}

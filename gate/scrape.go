@@ -8,30 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// A metricsAddr is where the metrics are served over TCP: one address of this
-// machine, since on all of them the cells could reach them, too.
-type metricsAddr netip.AddrPort
-
-func (a *metricsAddr) UnmarshalText(text []byte) error {
-	t := strings.TrimSpace(string(text))
-	addr, err := netip.ParseAddrPort(t)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%q is not an address with a port, such as 127.0.0.1:9180", t)
-	case addr.Addr().Unmap().IsUnspecified():
-		return fmt.Errorf("%q is every address of the gate, those in the cells among them: name one that no cell has", t)
-	case addr.Addr().IsMulticast():
-		return fmt.Errorf("%q is a multicast address", t)
-	}
-	*a = metricsAddr(netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()))
-	return nil
-}
 
 // listenMetrics listens on one address, and only on the interface that has it:
 // the kernel would take packets for it from the cells as well.
@@ -56,7 +36,7 @@ func listenMetrics(ctx context.Context, addr netip.AddrPort) (net.Listener, erro
 // metricsRoutes serves the metrics, to nobody whose address is of a cell.
 func (s *server) metricsRoutes() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.Metrics.handler())
+	mux.Handle("GET /metrics", s.Metrics.Handler())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil || s.inCell(from.Addr().Unmap()) {
