@@ -43,11 +43,14 @@ var allowed = map[string][]string{
 	"executor/tokens":           {"githubauth"},
 	"executor/tree":             {},
 	"executor/backend":          {"executor/api"},
-	"executor/backend/docker":   {"executor/backend"},
 	"executor/queue":            {"executor/tree"},
 	"executor/place":            {"entrypoint/wire", "executor/api", "executor/backend", "executor/tree"},
 	"executor/proof":            {"executor/api", "executor/backend"},
 	"executor/statedir":         {"executor/tree"},
+
+	"executor/backend/docker/engine": {"executor/backend"},
+	"executor/backend/docker/cells":  {"executor/backend", "executor/backend/docker/engine"},
+	"executor/backend/docker":        {"executor/backend", "executor/backend/docker/engine"},
 
 	"dnsgate":          {"firewall", "firewall/account", "internal/contain", "internal/evloop"},
 	"sniproxy/resolve": {"firewall", "internal/contain"},

@@ -17,6 +17,8 @@ import (
 	"sallyport/executor/agent"
 	"sallyport/executor/backend"
 	"sallyport/executor/backend/docker"
+	"sallyport/executor/backend/docker/cells"
+	"sallyport/executor/backend/docker/engine"
 	"sallyport/executor/boundary"
 	"sallyport/executor/caller"
 	"sallyport/executor/dispatch"
@@ -54,17 +56,17 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 			return err
 		}
 	}
-	engine, err := openEngine(ctx, s, log)
+	on, err := openEngine(ctx, s, log)
 	if err != nil {
 		return errors.Join(err, revokeLeft(s, log))
 	}
-	defer engine.Close()
-	cells, err := docker.NewCells(engine, docker.CellsConfig{Image: s.CellImage, Pool: s.CellPool, Ahead: s.CellsAhead})
+	defer on.Close()
+	pool, err := cells.NewPool(on, cells.Config{Image: s.CellImage, Subnets: s.CellPool, Ahead: s.CellsAhead})
 	if err != nil {
 		return err
 	}
 	var tending sync.WaitGroup // all that must end before the cells are taken apart
-	config, err := configure(s, engine, cells, &tending, log)
+	config, err := configure(s, on, pool, &tending, log)
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	defer local.Close()
 	defer scraped.serve(e.Metrics(), log)()
 	cctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	tending.Go(func() { cells.Run(cctx) }) // it ends with cctx alone
+	tending.Go(func() { pool.Run(cctx) }) // it ends with cctx alone
 	tending.Go(func() { checkApp(cctx, config.GitHub, log) })
 	log.Info("executor started", "version", config.Version, "listen", ln.Addr().String(), "socket", s.APISocket, "stack", s.Stack, "state", s.State)
 	err = e.Serve(ctx, ln, local)
@@ -97,20 +99,20 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	tending.Wait()
 	endctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	err = errors.Join(err, cells.Close(endctx))
+	err = errors.Join(err, pool.Close(endctx))
 	log.Info("executor stopped")
 	return err
 }
 
 // openEngine connects to the engine and refuses one that is known to leak.
-func openEngine(ctx context.Context, s settings, log *slog.Logger) (*docker.Engine, error) {
+func openEngine(ctx context.Context, s settings, log *slog.Logger) (*engine.Engine, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	engine, err := docker.Open(ctx, docker.Config{Stack: s.Stack, State: s.State, Log: log})
+	on, err := engine.Open(ctx, engine.Config{Stack: s.Stack, State: s.State, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	report, err := engine.Check(ctx)
+	report, err := on.Check(ctx)
 	if err == nil {
 		for _, f := range report.Findings {
 			log.Warn("about the engine", "engine", report.String(), "finding", f.ID, "verdict", f.Verdict, "text", f.Text, "source", f.Source)
@@ -118,14 +120,14 @@ func openEngine(ctx context.Context, s settings, log *slog.Logger) (*docker.Engi
 		err = report.Err()
 	}
 	if err != nil {
-		return nil, errors.Join(err, engine.Close())
+		return nil, errors.Join(err, on.Close())
 	}
-	return engine, nil
+	return on, nil
 }
 
 // configure puts the executor together.
 func configure(
-	s settings, engine *docker.Engine, cells *docker.Cells, background *sync.WaitGroup, log *slog.Logger,
+	s settings, on *engine.Engine, pool *cells.Pool, background *sync.WaitGroup, log *slog.Logger,
 ) (dispatch.Config, error) {
 	roots, err := plan.ResolveRoots(s.Roots)
 	if err != nil {
@@ -139,7 +141,7 @@ func configure(
 	service := s.service(roots)
 	service.GitHub = offered
 	gate := &control.Client{Socket: s.GateSocket}
-	sandboxes, err := s.docker(engine, cells, gate, service.Tiers, background, log)
+	sandboxes, err := s.docker(on, pool, gate, service.Tiers, background, log)
 	if err != nil {
 		return dispatch.Config{}, err
 	}
@@ -171,9 +173,9 @@ func configure(
 // docker is the backend that isolates with an engine. background is what its proof leaves
 // to be done.
 func (s settings) docker(
-	engine *docker.Engine, cells *docker.Cells, gate *control.Client, tiers []plan.Tier, background *sync.WaitGroup, log *slog.Logger,
+	on *engine.Engine, pool *cells.Pool, gate *control.Client, tiers []plan.Tier, background *sync.WaitGroup, log *slog.Logger,
 ) (backend.Backend, error) {
-	sandboxes, err := docker.NewBackend(engine, s.AgentUID)
+	sandboxes, err := docker.NewBackend(on, s.AgentUID)
 	if err != nil {
 		return backend.Backend{}, err
 	}
@@ -181,23 +183,23 @@ func (s settings) docker(
 		Name: "docker", Model: "container", Strength: backend.Container,
 		Attachments: []backend.Attachment{backend.ByCell},
 		Sandboxes:   sandboxes,
-		Cells:       cells,
-		Usable:      engine.Ping,
+		Cells:       pool,
+		Usable:      on.Ping,
 		Boundary: &boundary.Checker{
 			Backend:    sandboxes,
-			Cells:      cells,
+			Cells:      pool,
 			Gate:       gate,
-			Engine:     func(ctx context.Context) (string, error) { return engineName(ctx, engine) },
+			Engine:     func(ctx context.Context) (string, error) { return engineName(ctx, on) },
 			Policy:     "strict",
 			Image:      s.AgentImage,
 			UID:        s.AgentUID,
 			GID:        s.AgentUID,
 			Workspaces: statedir.Workspaces(s.State),
 			Background: background,
-			Need:       s.need(engine, tiers),
+			Need:       s.need(on, tiers),
 			Log:        log,
 		},
-		Sweep: engine.Sweep,
+		Sweep: on.Sweep,
 	}, nil
 }
 
@@ -226,16 +228,16 @@ func setIDCounts(mode os.FileMode, flags int64) bool {
 }
 
 // need is what all runs together may take of what the host has one of.
-func (s settings) need(engine *docker.Engine, tiers []plan.Tier) probe.Tables {
+func (s settings) need(on *engine.Engine, tiers []plan.Tier) probe.Tables {
 	need := probe.Tables{Connections: int64(s.MaxRuns) * cellConnections}
 	for _, t := range tiers {
-		need.TCPBytes = max(need.TCPBytes, int64(s.MaxRuns)*engine.TCPMemory(t.Limits.Limits))
+		need.TCPBytes = max(need.TCPBytes, int64(s.MaxRuns)*on.TCPMemory(t.Limits.Limits))
 	}
 	return need
 }
 
-func engineName(ctx context.Context, engine *docker.Engine) (string, error) {
-	report, err := engine.Check(ctx)
+func engineName(ctx context.Context, on *engine.Engine) (string, error) {
+	report, err := on.Check(ctx)
 	if err != nil {
 		return "", err
 	}

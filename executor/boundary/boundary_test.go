@@ -26,6 +26,7 @@ import (
 	"sallyport/executor/backend"
 	"sallyport/executor/backend/docker"
 	"sallyport/executor/backend/docker/dockertest"
+	"sallyport/executor/backend/docker/engine"
 	"sallyport/executor/boundary"
 	"sallyport/gate/control"
 )
@@ -173,7 +174,7 @@ func TestBoundaryHolds(t *testing.T) {
 		}
 	}
 	nothingLeft(t, s, c)
-	if n := len(s.Containers(docker.RoleCell)); n != 2 {
+	if n := len(s.Containers(engine.RoleCell)); n != 2 {
 		t.Errorf("%d keepers, want the 2 of the cells", n)
 	}
 }
@@ -182,7 +183,7 @@ func TestBoundaryHolds(t *testing.T) {
 func nothingLeft(t *testing.T, s *dockertest.Stack, c *boundary.Checker) {
 	t.Helper()
 	c.Background.Wait()
-	if left := append(s.Containers(docker.RoleSandbox), s.Containers(docker.RoleCanary)...); len(left) != 0 {
+	if left := append(s.Containers(engine.RoleSandbox), s.Containers(engine.RoleCanary)...); len(left) != 0 {
 		t.Errorf("containers left: %v", left)
 	}
 	if left, err := os.ReadDir(c.Workspaces); err != nil || len(left) != 0 {
@@ -212,8 +213,8 @@ func (l *leaky) Acquire(ctx context.Context) (backend.Cell, error) {
 	cell := backend.Cell{ID: "leaky-" + strings.ReplaceAll(prefix.Addr().String(), ".", "-"), Prefix: prefix}
 	cell.Gate = prefix.Addr().Next().Next()
 	cell.Sandbox = cell.Gate.Next()
-	labels := s.Labels(docker.RoleNetwork)
-	labels[docker.LabelCell] = cell.ID
+	labels := s.Labels(engine.RoleNetwork)
+	labels[engine.LabelCell] = cell.ID
 	options := map[string]string{}
 	if !l.bridge {
 		options["com.docker.network.bridge.inhibit_ipv4"] = "true"
@@ -228,7 +229,7 @@ func (l *leaky) Acquire(ctx context.Context) (backend.Cell, error) {
 		}
 		return cell, err
 	}
-	gates := s.Containers(docker.RoleGate)
+	gates := s.Containers(engine.RoleGate)
 	if len(gates) != 1 {
 		return cell, errors.New("no gate")
 	}
@@ -238,7 +239,7 @@ func (l *leaky) Acquire(ctx context.Context) (backend.Cell, error) {
 		return cell, err
 	}
 	created, err := s.API.ContainerCreate(ctx, &container.Config{
-		Image: s.CellImage, Entrypoint: []string{"/tool", "sleep"}, Labels: s.Labels(docker.RoleCell), Hostname: "sandbox",
+		Image: s.CellImage, Entrypoint: []string{"/tool", "sleep"}, Labels: s.Labels(engine.RoleCell), Hostname: "sandbox",
 	}, &container.HostConfig{NetworkMode: container.NetworkMode(name)}, &network.NetworkingConfig{
 		EndpointsConfig: map[string]*network.EndpointSettings{
 			name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: cell.Sandbox.String()}},
@@ -355,7 +356,7 @@ func weaken(t *testing.T, s *dockertest.Stack, change func(config, host map[stri
 	})
 	t.Cleanup(proxy.Close)
 	t.Setenv("DOCKER_HOST", "tcp://"+proxy.Listener.Addr().String())
-	engine, err := docker.Open(t.Context(), docker.Config{Stack: s.Name, State: s.State, Log: dockertest.Log(t)})
+	engine, err := engine.Open(t.Context(), engine.Config{Stack: s.Name, State: s.State, Log: dockertest.Log(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,19 @@
+// Package docker isolates sandboxes with a Docker engine: it starts them in the cells of
+// package cells, as package engine has an engine confine them.
+//
+// What it guarantees of a sandbox: PID 1 is the entrypoint, started as the agent's
+// user, never root, without capabilities, under a seccomp profile narrower than
+// the engine's, on a read-only root, with bounded memory (no swap), processes,
+// cpu, tmpfs and descriptors; of the host it sees one directory, the run's
+// workspace; nothing secret is in the container's configuration; the engine keeps
+// no log of its output. What it does not: disk use in the workspace is the
+// executor's to bound, and the kernel is shared with the host.
+//
+//	on, err := engine.Open(ctx, engine.Config{Stack: "sallyport", State: dir, Log: log})
+//	pool, err := cells.NewPool(on, cells.Config{Image: gateImage, Subnets: subnets, Ahead: 2})
+//	go pool.Run(ctx)
+//	cell, err := pool.Acquire(ctx)
+//	sandbox, err := docker.NewBackend(on, agentUID).Start(ctx, spec)
 package docker
 
 import (
@@ -5,16 +21,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"time"
-
-	"github.com/docker/docker/api/types/container"
 
 	"sallyport/executor/backend"
+	"sallyport/executor/backend/docker/engine"
 )
 
 // A Backend starts sandboxes on an engine. NewBackend makes it.
 type Backend struct {
-	engine  *Engine
+	engine  *engine.Engine
 	seccomp string
 	// imageUID is the user that the agent image itself knows by name.
 	imageUID int
@@ -24,12 +38,12 @@ var _ backend.Starter = (*Backend)(nil)
 
 // NewBackend returns a backend. A sandbox whose user is not imageUID, the agent
 // user of the images, is given an /etc/passwd and /etc/group that name it.
-func NewBackend(engine *Engine, imageUID int) (*Backend, error) {
+func NewBackend(on *engine.Engine, imageUID int) (*Backend, error) {
 	profile, err := seccompProfile()
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{engine: engine, seccomp: string(profile), imageUID: imageUID}, nil
+	return &Backend{engine: on, seccomp: string(profile), imageUID: imageUID}, nil
 }
 
 // Start implements backend.Starter. It never pulls an image.
@@ -37,7 +51,7 @@ func (b *Backend) Start(ctx context.Context, spec backend.Spec) (*backend.Sandbo
 	if err := check(spec); err != nil {
 		return nil, fmt.Errorf("docker: sandbox: %w", err)
 	}
-	img, err := b.engine.image(ctx, spec.Image)
+	img, err := b.engine.Image(ctx, spec.Image)
 	if err != nil {
 		return nil, err
 	}
@@ -46,14 +60,14 @@ func (b *Backend) Start(ctx context.Context, spec backend.Spec) (*backend.Sandbo
 		return nil, err
 	}
 	config, host := b.container(spec, img, files)
-	s, err := b.engine.launch(ctx, b.engine.stack+"-sandbox-"+spec.Name, config, host)
+	s, err := b.engine.Launch(ctx, b.engine.Stack+"-sandbox-"+spec.Name, config, host)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.engine.limitTCP(s.id, spec.Limits); err != nil {
+	if err := b.engine.LimitTCP(s.ID, spec.Limits); err != nil {
 		return nil, errors.Join(err, s.Remove(ctx))
 	}
-	return s.handle(), nil
+	return s.Sandbox(), nil
 }
 
 // check refuses a spec that would start something other than a sandbox: the zero
@@ -61,7 +75,7 @@ func (b *Backend) Start(ctx context.Context, spec backend.Spec) (*backend.Sandbo
 func check(s backend.Spec) error {
 	l := s.Limits
 	switch {
-	case !validName.MatchString(s.Name):
+	case !engine.ValidName.MatchString(s.Name):
 		return fmt.Errorf("run %q is not an identifier", s.Name)
 	case s.Image == "":
 		return errors.New("no image")
@@ -71,7 +85,7 @@ func check(s backend.Spec) error {
 		return fmt.Errorf("workspace %q is not an absolute directory", s.Workspace)
 	case s.Attachment != backend.ByCell:
 		return fmt.Errorf("attachment %q: a sandbox has a cell, and nothing else", s.Attachment)
-	case !validName.MatchString(s.Cell.ID) || s.Cell.Holder == "":
+	case !engine.ValidName.MatchString(s.Cell.ID) || s.Cell.Holder == "":
 		return fmt.Errorf("no cell (%q)", s.Cell.ID)
 	case !s.Cell.Gate.IsValid() || !s.Cell.Sandbox.IsValid():
 		return fmt.Errorf("cell %s has no addresses", s.Cell.ID)
@@ -79,41 +93,4 @@ func check(s backend.Spec) error {
 		return fmt.Errorf("limits %+v: all are required", l)
 	}
 	return nil
-}
-
-// launch creates a container, attaches to its streams and starts it. When it fails
-// nothing is left.
-func (e *Engine) launch(
-	ctx context.Context, name string, config *container.Config, host *container.HostConfig,
-) (_ *sandbox, err error) {
-	began := time.Now()
-	id, err := e.create(ctx, name, config, host, nil)
-	if err != nil {
-		return nil, fmt.Errorf("docker: create %s: %w", name, err)
-	}
-	defer func() {
-		if err != nil {
-			ctx, cancel := steady(ctx)
-			defer cancel()
-			err = errors.Join(err, e.removeContainer(ctx, id))
-		}
-	}()
-	createdAt := time.Now()
-	streams, err := e.api.ContainerAttach(ctx, id, container.AttachOptions{
-		Stream: true, Stdin: true, Stdout: true, Stderr: true,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("docker: attach to %s: %w", name, err)
-	}
-	attachedAt := time.Now()
-	s := newSandbox(e, id, streams)
-	if err := e.api.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
-		s.detach()
-		return nil, fmt.Errorf("docker: start %s: %w", name, err)
-	}
-	e.log.Debug("sandbox started", "name", name, "container", id,
-		"create_ms", createdAt.Sub(began).Milliseconds(),
-		"attach_ms", attachedAt.Sub(createdAt).Milliseconds(),
-		"start_ms", time.Since(attachedAt).Milliseconds())
-	return s, nil
 }

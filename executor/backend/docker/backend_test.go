@@ -12,8 +12,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"sallyport/executor/backend"
-	"sallyport/executor/backend/docker"
 	"sallyport/executor/backend/docker/dockertest"
+	"sallyport/executor/backend/docker/engine"
 )
 
 // secret reaches the job by the wire and must be nowhere else.
@@ -41,7 +41,7 @@ func TestSandboxAsTheEngineSeesIt(t *testing.T) {
 	}
 	for name, ok := range map[string]bool{
 		"name":                 inspected.Name == "/"+s.Name+"-sandbox-"+spec.Name,
-		"labels":               inspected.Config.Labels[docker.LabelRun] == spec.Name && inspected.Config.Labels[docker.LabelCell] == cell.ID,
+		"labels":               inspected.Config.Labels[engine.LabelRun] == spec.Name && inspected.Config.Labels[engine.LabelCell] == cell.ID,
 		"user":                 inspected.Config.User == "10001:10001",
 		"cap drop":             slices.Equal(inspected.HostConfig.CapDrop, []string{"ALL"}) && inspected.HostConfig.CapAdd == nil,
 		"no new privileges":    slices.Contains(inspected.HostConfig.SecurityOpt, "no-new-privileges"),
@@ -158,7 +158,7 @@ func TestImageDecidesNothing(t *testing.T) {
 	spec := s.Spec(acquire(t, s.Cells(0)))
 	spec.Image = s.Image("USER root", `ENTRYPOINT ["/tool", "sleep"]`, `CMD ["fill", "/"]`, "ENV IMAGE=says PATH=/evil LD_PRELOAD=/x",
 		"VOLUME /data /tmp", `HEALTHCHECK --interval=1s CMD ["/tool", "fill", "/"]`, "WORKDIR /data",
-		"EXPOSE 80", "LABEL "+docker.LabelStack+"=other")
+		"EXPOSE 80", "LABEL "+engine.LabelStack+"=other")
 	sandbox, session := start(t, s, spec)
 	inspected, err := s.API.ContainerInspect(t.Context(), sandbox.ID)
 	if err != nil {
@@ -167,7 +167,7 @@ func TestImageDecidesNothing(t *testing.T) {
 	config := inspected.Config
 	if config.User != "10001:10001" || !slices.Equal(config.Entrypoint, []string{"/sallyport/entrypoint"}) || len(config.Cmd) != 0 ||
 		!slices.Equal(config.Healthcheck.Test, []string{"NONE"}) || config.WorkingDir != backend.WorkspaceDir ||
-		config.StopSignal != "SIGTERM" || config.Labels[docker.LabelStack] != s.Name {
+		config.StopSignal != "SIGTERM" || config.Labels[engine.LabelStack] != s.Name {
 		t.Errorf("the image got its way: %+v", config)
 	}
 	for _, m := range inspected.Mounts {

@@ -20,8 +20,9 @@ import (
 	"github.com/docker/docker/api/types/network"
 
 	"sallyport/executor/backend"
-	"sallyport/executor/backend/docker"
+	"sallyport/executor/backend/docker/cells"
 	"sallyport/executor/backend/docker/dockertest"
+	"sallyport/executor/backend/docker/engine"
 )
 
 func TestCellIsMadeAsItShould(t *testing.T) {
@@ -40,7 +41,7 @@ func TestCellIsMadeAsItShould(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !n.Internal || n.EnableIPv6 || n.Attachable || n.Labels[docker.LabelCell] != cell.ID || n.Labels[docker.LabelRole] != docker.RoleNetwork ||
+	if !n.Internal || n.EnableIPv6 || n.Attachable || n.Labels[engine.LabelCell] != cell.ID || n.Labels[engine.LabelRole] != engine.RoleNetwork ||
 		n.Options["com.docker.network.bridge.inhibit_ipv4"] != "true" || n.Options["com.docker.network.bridge.gateway_mode_ipv4"] != "isolated" {
 		t.Errorf("network %+v", n)
 	}
@@ -56,7 +57,7 @@ func TestCellIsMadeAsItShould(t *testing.T) {
 	}
 	host := keeper.HostConfig
 	if len(keeper.Mounts) != 0 || !host.ReadonlyRootfs || host.LogConfig.Type != "none" || host.Privileged || len(host.CapAdd) != 4 ||
-		len(host.DNS) != 1 || host.DNS[0] != cell.Gate.String() || keeper.Config.Labels[docker.LabelRole] != docker.RoleCell {
+		len(host.DNS) != 1 || host.DNS[0] != cell.Gate.String() || keeper.Config.Labels[engine.LabelRole] != engine.RoleCell {
 		t.Errorf("keeper %+v %+v", keeper.Config, host)
 	}
 }
@@ -86,7 +87,7 @@ func TestCellsAtOnce(t *testing.T) {
 	owner.Go(func() { cells.Run(ctx) })
 	defer owner.Wait()
 	defer stop()
-	eventually(t, "two cells are ready", func() bool { return len(s.Containers(docker.RoleCell)) == 2 })
+	eventually(t, "two cells are ready", func() bool { return len(s.Containers(engine.RoleCell)) == 2 })
 
 	var mu sync.Mutex
 	seen := make(map[netip.Prefix]bool)
@@ -107,7 +108,7 @@ func TestCellsAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	eventually(t, "two more are made ahead", func() bool { return len(s.Containers(docker.RoleCell)) == 7 })
+	eventually(t, "two more are made ahead", func() bool { return len(s.Containers(engine.RoleCell)) == 7 })
 }
 
 // TestDamagedCellsAreDiscarded breaks cells that wait to be lent again.
@@ -174,7 +175,7 @@ func TestDamagedCellsAreDiscarded(t *testing.T) {
 	run, stop := context.WithCancel(ctx)
 	var owner sync.WaitGroup
 	owner.Go(func() { cells.Run(run) })
-	eventually(t, "the damaged cells are taken apart", func() bool { return len(s.Containers(docker.RoleCell)) == 1 })
+	eventually(t, "the damaged cells are taken apart", func() bool { return len(s.Containers(engine.RoleCell)) == 1 })
 	stop()
 	owner.Wait()
 }
@@ -267,14 +268,14 @@ func TestKeeperThatFails(t *testing.T) {
 	s := dockertest.New(t)
 	s.EchoGate()
 	image := s.Image() // has no /cell
-	cells, err := docker.NewCells(s.Engine, docker.CellsConfig{Image: image, Pool: dockertest.Pool})
+	cells, err := cells.NewPool(s.Engine, cells.Config{Image: image, Subnets: dockertest.Pool})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := cells.Acquire(t.Context()); err == nil || !strings.Contains(err.Error(), "keeper of "+s.Name) {
 		t.Errorf("error %v", err)
 	}
-	if n := len(s.Containers(docker.RoleCell)) + len(s.Networks()); n != 0 {
+	if n := len(s.Containers(engine.RoleCell)) + len(s.Networks()); n != 0 {
 		t.Errorf("%d objects are left", n)
 	}
 }
@@ -297,7 +298,7 @@ func TestPoolIsUsedUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cells, err := docker.NewCells(s.Engine, docker.CellsConfig{Image: s.CellImage, Pool: pool})
+	cells, err := cells.NewPool(s.Engine, cells.Config{Image: s.CellImage, Subnets: pool})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,15 +319,15 @@ func TestPoolIsUsedUp(t *testing.T) {
 }
 
 func TestNewCellsRefuses(t *testing.T) {
-	for name, cfg := range map[string]docker.CellsConfig{
+	for name, cfg := range map[string]cells.Config{
 		"zero":       {},
-		"no image":   {Pool: dockertest.Pool},
+		"no image":   {Subnets: dockertest.Pool},
 		"no pool":    {Image: "x"},
-		"IPv6":       {Image: "x", Pool: netip.MustParsePrefix("fd00::/16")},
-		"small pool": {Image: "x", Pool: netip.MustParsePrefix("10.0.0.0/29")},
-		"negative":   {Image: "x", Pool: dockertest.Pool, Ahead: -1},
+		"IPv6":       {Image: "x", Subnets: netip.MustParsePrefix("fd00::/16")},
+		"small pool": {Image: "x", Subnets: netip.MustParsePrefix("10.0.0.0/29")},
+		"negative":   {Image: "x", Subnets: dockertest.Pool, Ahead: -1},
 	} {
-		if _, err := docker.NewCells(nil, cfg); err == nil {
+		if _, err := cells.NewPool(nil, cfg); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

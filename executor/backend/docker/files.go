@@ -9,21 +9,16 @@ import (
 	"github.com/docker/docker/api/types/mount"
 
 	"sallyport/executor/backend"
+	"sallyport/executor/backend/docker/engine"
 )
-
-// hostname is that of every sandbox: it says nothing about the run.
-const hostname = "sandbox"
-
-// cellDir is where the files of a cell are on the host.
-func (e *Engine) cellDir(id string) string { return filepath.Join(e.state, "cells", id) }
 
 // files writes what a sandbox is given in place of the engine's own files and
 // returns the mounts. The engine's resolv.conf would name its embedded resolver.
 func (b *Backend) files(spec backend.Spec) ([]mount.Mount, error) {
-	dir := b.engine.cellDir(spec.Cell.ID)
+	dir := b.engine.CellDir(spec.Cell.ID)
 	contents := map[string]string{
 		"resolv.conf": fmt.Sprintf("nameserver %s\noptions edns0 timeout:2 attempts:2\n", spec.Cell.Gate),
-		"hosts":       fmt.Sprintf("127.0.0.1\tlocalhost\n::1\tlocalhost\n%s\t%s\n", spec.Cell.Sandbox, hostname),
+		"hosts":       fmt.Sprintf("127.0.0.1\tlocalhost\n::1\tlocalhost\n%s\t%s\n", spec.Cell.Sandbox, engine.Hostname),
 	}
 	if spec.UID != b.imageUID {
 		contents["passwd"] = fmt.Sprintf("root:x:0:0:root:/:/usr/sbin/nologin\n"+

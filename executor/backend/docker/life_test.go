@@ -14,6 +14,7 @@ import (
 	"sallyport/executor/backend"
 	"sallyport/executor/backend/docker"
 	"sallyport/executor/backend/docker/dockertest"
+	"sallyport/executor/backend/docker/engine"
 )
 
 // TestMemoryBomb has a program take all memory.
@@ -163,7 +164,7 @@ func TestWaitAndRemove(t *testing.T) {
 	if err := sandbox.Remove(ended); err != nil {
 		t.Error("again:", err)
 	}
-	if left := s.Containers(docker.RoleSandbox); len(left) != 0 {
+	if left := s.Containers(engine.RoleSandbox); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
 	if _, err := sandbox.Wait(ctx); err == nil {
@@ -202,13 +203,13 @@ func TestGivenUpStart(t *testing.T) {
 		}
 		cancel()
 	}
-	if left := s.Containers(docker.RoleSandbox); len(left) != 0 {
+	if left := s.Containers(engine.RoleSandbox); len(left) != 0 {
 		t.Errorf("sandboxes left: %v", left)
 	}
 	if err := cells.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if left := s.Containers(docker.RoleCell); len(left) != 0 {
+	if left := s.Containers(engine.RoleCell); len(left) != 0 {
 		t.Errorf("keepers left: %v", left)
 	}
 	if left := s.Networks(); len(left) != 0 {
@@ -252,7 +253,7 @@ func TestStartRefuses(t *testing.T) {
 			if !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %q, want one with %q", err, test.want)
 			}
-			if left := s.Containers(docker.RoleSandbox); len(left) != 0 {
+			if left := s.Containers(engine.RoleSandbox); len(left) != 0 {
 				t.Errorf("left: %v", left)
 			}
 		})

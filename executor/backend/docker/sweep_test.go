@@ -9,8 +9,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 
-	"sallyport/executor/backend/docker"
 	"sallyport/executor/backend/docker/dockertest"
+	"sallyport/executor/backend/docker/engine"
 )
 
 // TestSweep finds two stacks, of which one was killed at work.
@@ -34,7 +34,7 @@ func TestSweep(t *testing.T) {
 	start(t, mine, mine.Spec(a))
 	_, exited := start(t, mine, mine.Spec(b))
 	exited.Close()
-	for _, role := range []string{docker.RoleSandbox, docker.RoleCanary} {
+	for _, role := range []string{engine.RoleSandbox, engine.RoleCanary} {
 		if _, err := mine.API.ContainerCreate(t.Context(), &container.Config{
 			Image: mine.AgentImage, Entrypoint: []string{"/tool", "sleep"}, Labels: mine.Labels(role),
 		}, nil, nil, nil, ""); err != nil {
@@ -44,13 +44,13 @@ func TestSweep(t *testing.T) {
 	if err := mine.API.ContainerKill(t.Context(), b.Holder, "KILL"); err != nil {
 		t.Fatal(err)
 	}
-	labels := mine.Labels(docker.RoleNetwork)
-	labels[docker.LabelCell] = "half"
+	labels := mine.Labels(engine.RoleNetwork)
+	labels[engine.LabelCell] = "half"
 	if _, err := mine.API.NetworkCreate(t.Context(), mine.Name+"-cell-half", network.CreateOptions{Internal: true, Labels: labels}); err != nil {
 		t.Fatal(err)
 	}
 	// The stack's own network that is no cell stays, as does the gate.
-	if _, err := mine.API.NetworkCreate(t.Context(), mine.Name+"-egress", network.CreateOptions{Labels: mine.Labels(docker.RoleNetwork)}); err != nil {
+	if _, err := mine.API.NetworkCreate(t.Context(), mine.Name+"-egress", network.CreateOptions{Labels: mine.Labels(engine.RoleNetwork)}); err != nil {
 		t.Fatal(err)
 	}
 

@@ -19,6 +19,8 @@ import (
 
 	"sallyport/executor/backend"
 	"sallyport/executor/backend/docker"
+	"sallyport/executor/backend/docker/cells"
+	"sallyport/executor/backend/docker/engine"
 )
 
 // Pool is where the cells of tests get their subnets: apart from the default pool
@@ -31,7 +33,7 @@ type Stack struct {
 	State string // directory
 	// AgentImage and CellImage are the images of sandboxes and of gate and keeper.
 	AgentImage, CellImage string
-	Engine                *docker.Engine
+	Engine                *engine.Engine
 	API                   *client.Client
 
 	t testing.TB
@@ -48,7 +50,7 @@ func New(t testing.TB) *Stack {
 		Name: "test-" + random(), State: t.TempDir(), API: api, t: t,
 		AgentImage: images.agent, CellImage: images.cell,
 	}
-	s.Engine, err = docker.Open(t.Context(), docker.Config{Stack: s.Name, State: s.State, Log: Log(t)})
+	s.Engine, err = engine.Open(t.Context(), engine.Config{Stack: s.Name, State: s.State, Log: Log(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,9 +87,9 @@ func (s *Stack) remove() {
 // Containers are the stack's, in any state; an empty role means all.
 func (s *Stack) Containers(role string) []container.Summary {
 	s.t.Helper()
-	f := filters.NewArgs(filters.Arg("label", docker.LabelStack+"="+s.Name))
+	f := filters.NewArgs(filters.Arg("label", engine.LabelStack+"="+s.Name))
 	if role != "" {
-		f.Add("label", docker.LabelRole+"="+role)
+		f.Add("label", engine.LabelRole+"="+role)
 	}
 	found, err := s.API.ContainerList(context.Background(), container.ListOptions{All: true, Filters: f})
 	if err != nil {
@@ -100,7 +102,7 @@ func (s *Stack) Containers(role string) []container.Summary {
 func (s *Stack) Networks() []network.Summary {
 	s.t.Helper()
 	found, err := s.API.NetworkList(context.Background(), network.ListOptions{
-		Filters: filters.NewArgs(filters.Arg("label", docker.LabelStack+"="+s.Name)),
+		Filters: filters.NewArgs(filters.Arg("label", engine.LabelStack+"="+s.Name)),
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -110,7 +112,7 @@ func (s *Stack) Networks() []network.Summary {
 
 // Labels are those of one of the stack's objects.
 func (s *Stack) Labels(role string) map[string]string {
-	return map[string]string{docker.LabelStack: s.Name, docker.LabelRole: role}
+	return map[string]string{engine.LabelStack: s.Name, engine.LabelRole: role}
 }
 
 // Run starts a container of one of the stack's images and returns its ID. It waits
@@ -152,7 +154,7 @@ func (s *Stack) Run(config container.Config, host container.HostConfig, word str
 func (s *Stack) EchoGate() string {
 	s.t.Helper()
 	return s.Run(container.Config{
-		Image: s.CellImage, Entrypoint: []string{"/tool", "serve"}, Labels: s.Labels(docker.RoleGate),
+		Image: s.CellImage, Entrypoint: []string{"/tool", "serve"}, Labels: s.Labels(engine.RoleGate),
 	}, container.HostConfig{}, "serving")
 }
 
@@ -168,7 +170,7 @@ func (s *Stack) Gate(allowlist string) string {
 		s.t.Fatal(err)
 	}
 	s.Run(container.Config{
-		Image: s.CellImage, Entrypoint: []string{"/gate"}, User: "65532:65532", Labels: s.Labels(docker.RoleGate),
+		Image: s.CellImage, Entrypoint: []string{"/gate"}, User: "65532:65532", Labels: s.Labels(engine.RoleGate),
 		Env: []string{"SALLYPORT_ALLOWLIST=/gate.d/allowlist.yaml", "SALLYPORT_CONTROL_SOCKET=/gate.d/control.sock"},
 	}, container.HostConfig{
 		CapDrop: []string{"ALL"}, ReadonlyRootfs: true,
@@ -179,18 +181,18 @@ func (s *Stack) Gate(allowlist string) string {
 }
 
 // Cells makes a source of cells that is closed when the test ends.
-func (s *Stack) Cells(ahead int) *docker.Cells {
+func (s *Stack) Cells(ahead int) *cells.Pool {
 	s.t.Helper()
-	cells, err := docker.NewCells(s.Engine, docker.CellsConfig{Image: s.CellImage, Pool: Pool, Ahead: ahead})
+	pool, err := cells.NewPool(s.Engine, cells.Config{Image: s.CellImage, Subnets: Pool, Ahead: ahead})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() {
-		if err := cells.Close(context.Background()); err != nil {
+		if err := pool.Close(context.Background()); err != nil {
 			s.t.Error("close cells:", err)
 		}
 	})
-	return cells
+	return pool
 }
 
 // Backend is the backend under test.

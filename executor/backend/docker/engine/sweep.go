@@ -1,4 +1,4 @@
-package docker
+package engine
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func (e *Engine) Sweep(ctx context.Context) (backend.Swept, error) {
 	}
 	cells, err := e.sweepNetworks(ctx)
 	s.Networks, s.Cells = len(cells), cells
-	errs = append(errs, err, os.RemoveAll(filepath.Join(e.state, "cells")))
+	errs = append(errs, err, os.RemoveAll(filepath.Join(e.State, "cells")))
 	if err := errors.Join(errs...); err != nil {
 		return s, fmt.Errorf("docker: sweep: %w", err)
 	}
@@ -40,16 +40,16 @@ func (e *Engine) Sweep(ctx context.Context) (backend.Swept, error) {
 }
 
 func (e *Engine) sweepContainers(ctx context.Context, role string) (int, error) {
-	found, err := e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: e.mine(role)})
+	found, err := e.API.ContainerList(ctx, container.ListOptions{All: true, Filters: e.Mine(role)})
 	if err != nil {
 		return 0, fmt.Errorf("list containers of role %s: %w", role, err)
 	}
 	removed := make([]error, len(found))
 	var group errgroup.Group
-	group.SetLimit(removals)
+	group.SetLimit(Removals)
 	for i, c := range found {
 		group.Go(func() error {
-			removed[i] = e.removeContainer(ctx, c.ID)
+			removed[i] = e.RemoveContainer(ctx, c.ID)
 			return nil
 		})
 	}
@@ -66,19 +66,19 @@ func (e *Engine) sweepContainers(ctx context.Context, role string) (int, error) 
 // sweepNetworks returns the cells whose networks it removed, some at a time: nothing
 // starts before all are gone.
 func (e *Engine) sweepNetworks(ctx context.Context) ([]string, error) {
-	mine := e.mine(RoleNetwork)
+	mine := e.Mine(RoleNetwork)
 	mine.Add("label", LabelCell) // not the stack's other networks
-	found, err := e.api.NetworkList(ctx, network.ListOptions{Filters: mine})
+	found, err := e.API.NetworkList(ctx, network.ListOptions{Filters: mine})
 	if err != nil {
 		return nil, fmt.Errorf("list networks: %w", err)
 	}
 	found = slices.DeleteFunc(found, func(n network.Summary) bool { return n.Labels[LabelCell] == "" })
 	errs := make([]error, len(found))
 	var group errgroup.Group
-	group.SetLimit(removals)
+	group.SetLimit(Removals)
 	for i, n := range found {
 		group.Go(func() error {
-			errs[i] = e.removeNetwork(ctx, n.ID)
+			errs[i] = e.RemoveNetwork(ctx, n.ID)
 			return nil
 		})
 	}

@@ -1,4 +1,4 @@
-package docker
+package cells
 
 import (
 	"bufio"
@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/network"
 
 	"sallyport/executor/backend"
+	"sallyport/executor/backend/docker/engine"
 )
 
 // keeperPath is the keeper in the gate's image.
@@ -32,21 +33,21 @@ var keeperLimits = backend.Limits{
 
 // startKeeper starts the keeper of a cell and returns its ID once it has sealed
 // the network namespace and given up its privileges.
-func (e *Engine) startKeeper(ctx context.Context, network string, c *cell, image string) (string, error) {
-	img, err := e.image(ctx, image)
+func (p *Pool) startKeeper(ctx context.Context, network string, c *cell, image string) (string, error) {
+	img, err := p.engine.Image(ctx, image)
 	if err != nil {
 		return "", err
 	}
-	config, host, endpoints := e.keeper(network, c, img.ID, img.Config.Env)
+	config, host, endpoints := p.keeper(network, c, img.ID, img.Config.Env)
 	began := time.Now()
-	id, err := e.create(ctx, network, config, host, endpoints)
+	id, err := p.engine.Create(ctx, network, config, host, endpoints)
 	if err != nil {
 		return "", fmt.Errorf("create the keeper of %s: %w", network, taken(err))
 	}
-	if err := e.awaitKeeper(ctx, id, began); err != nil {
-		ctx, cancel := steady(ctx)
+	if err := p.awaitKeeper(ctx, id, began); err != nil {
+		ctx, cancel := engine.Steady(ctx)
 		defer cancel()
-		return "", errors.Join(fmt.Errorf("keeper of %s: %w", network, err), e.removeContainer(ctx, id))
+		return "", errors.Join(fmt.Errorf("keeper of %s: %w", network, err), p.engine.RemoveContainer(ctx, id))
 	}
 	return id, nil
 }
@@ -55,19 +56,19 @@ func (e *Engine) startKeeper(ctx context.Context, network string, c *cell, image
 // gives capabilities to nobody else, and becomes a user without any before it says
 // that it is ready. Its network settings hold for the sandbox that joins it, which
 // can neither set nor change them.
-func (e *Engine) keeper(name string, c *cell, image string, env []string) (
+func (p *Pool) keeper(name string, c *cell, image string, env []string) (
 	*container.Config, *container.HostConfig, *network.NetworkingConfig,
 ) {
 	config := &container.Config{
-		Image: image, User: "0:0", Hostname: hostname,
+		Image: image, User: "0:0", Hostname: engine.Hostname,
 		Entrypoint: []string{keeperPath}, Cmd: []string{"-gate", c.Gate.String()},
-		Env: environment(env), WorkingDir: "/",
+		Env: engine.Environment(env), WorkingDir: "/",
 		AttachStdout: true, AttachStderr: true,
-		Labels:      e.labels(RoleCell, c.ID, ""),
+		Labels:      p.engine.Labels(engine.RoleCell, c.ID, ""),
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
 	}
-	host := e.confined(keeperLimits)
+	host := p.engine.Confined(keeperLimits)
 	host.NetworkMode = container.NetworkMode(name)
 	host.CapAdd = []string{"NET_ADMIN", "SETUID", "SETGID", "SETPCAP"}
 	host.OomScoreAdj = 0
@@ -90,28 +91,28 @@ func (e *Engine) keeper(name string, c *cell, image string, env []string) (
 }
 
 // awaitKeeper starts a keeper, whose making began then, and waits for its word.
-func (e *Engine) awaitKeeper(ctx context.Context, id string, began time.Time) error {
+func (p *Pool) awaitKeeper(ctx context.Context, id string, began time.Time) error {
 	starting, cancel := context.WithTimeout(ctx, keeperStart)
 	defer cancel()
-	streams, err := e.api.ContainerAttach(starting, id, container.AttachOptions{Stream: true, Stdout: true, Stderr: true})
+	streams, err := p.engine.API.ContainerAttach(starting, id, container.AttachOptions{Stream: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
-	s := newSandbox(e, id, streams)
-	defer s.detach()
-	if err := e.api.ContainerStart(starting, id, container.StartOptions{}); err != nil {
+	s := p.engine.Attached(id, streams)
+	defer s.Detach()
+	if err := p.engine.API.ContainerStart(starting, id, container.StartOptions{}); err != nil {
 		return fmt.Errorf("start: %w", taken(err))
 	}
 	ctx, cancel = context.WithTimeout(ctx, keeperPatience(time.Since(began)))
 	defer cancel()
-	defer context.AfterFunc(ctx, s.detach)() // so that the read below ends
-	line, err := bufio.NewReader(io.LimitReader(s.stdout, 64)).ReadString('\n')
+	defer context.AfterFunc(ctx, s.Detach)() // so that the read below ends
+	line, err := bufio.NewReader(io.LimitReader(s.Stdout, 64)).ReadString('\n')
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("wait for ready: %w", ctx.Err())
 	case err != nil || line != "ready\n":
-		<-s.demuxed // all it had to say
-		return fmt.Errorf("it said %q instead of ready (%q)", line, s.stderr.String())
+		<-s.Done() // all it had to say
+		return fmt.Errorf("it said %q instead of ready (%q)", line, s.Stderr())
 	}
 	return nil
 }

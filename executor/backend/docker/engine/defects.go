@@ -1,4 +1,4 @@
-package docker
+package engine
 
 // A defect is something known against a range of versions of a component.
 type defect struct {

@@ -1,25 +1,11 @@
-// Package docker isolates sandboxes with a Docker engine: it makes cells ahead
-// (an internal network, the gate's address in it and a keeper that owns the
-// network namespace and filters it), starts sandboxes in them, and removes what
-// an earlier life of this stack left behind.
+// Package engine is a Docker engine as one stack uses it: what it makes there bears the
+// stack's labels, is confined as far as the engine can, and is removed with all that is
+// connected to it. It knows which engines are known to leak, and removes what an earlier
+// life of the stack left behind.
 //
-// What it guarantees of a sandbox: PID 1 is the entrypoint, started as the agent's
-// user, never root, without capabilities, under a seccomp profile narrower than
-// the engine's, on a read-only root, with bounded memory (no swap), processes,
-// cpu, tmpfs and descriptors; of the host it sees one directory, the run's
-// workspace; nothing secret is in the container's configuration; the engine keeps
-// no log of its output. What it does not: disk use in the workspace is the
-// executor's to bound, and the kernel is shared with the host.
-//
-//	engine, err := docker.Open(ctx, docker.Config{Stack: "sallyport", State: dir, Log: log})
-//	cells := docker.NewCells(engine, docker.CellsConfig{Image: gateImage, Pool: pool, Ahead: 2})
-//	go cells.Run(ctx)
-//	cell, err := cells.Acquire(ctx)
-//	sandbox, err := docker.NewBackend(engine, agentUID).Start(ctx, spec)
-//
-// It speaks to engines from 20.10 (API 1.41) on; Check says what is known against
-// the one at hand.
-package docker
+// It speaks to engines from 20.10 (API 1.41) on; Check says what is known against the one
+// at hand.
+package engine
 
 import (
 	"context"
@@ -31,6 +17,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
@@ -53,7 +40,10 @@ const (
 	RoleNetwork = "network"
 )
 
-// steadyTimeout bounds what is not given up with its caller's context; see steady.
+// Hostname is that of every sandbox: it says nothing about the run.
+const Hostname = "sandbox"
+
+// steadyTimeout bounds what is not given up with its caller's context; see Steady.
 const steadyTimeout = time.Minute
 
 // Config is what Open needs. All fields are required.
@@ -69,23 +59,21 @@ type Config struct {
 
 // An Engine is a Docker engine as one stack uses it.
 type Engine struct {
-	api   *client.Client
-	info  system.Info
-	stack string
-	state string
-	log   *slog.Logger
+	API *client.Client
+	Config
+	info system.Info
 	// limitsTCP says that sandboxes get a limit of memory for TCP alone.
 	limitsTCP bool
 }
 
-// validName is what may become part of an object's name, a label or a path.
-var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
+// ValidName is what may become part of an object's name, a label or a path.
+var ValidName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
 
 // Open connects to the engine that the environment names (DOCKER_HOST, else
 // /var/run/docker.sock) and asks it what it is.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	switch {
-	case !validName.MatchString(cfg.Stack):
+	case !ValidName.MatchString(cfg.Stack):
 		return nil, fmt.Errorf("docker: stack %q: use letters, digits and hyphens, 63 at most", cfg.Stack)
 	case !filepath.IsAbs(cfg.State):
 		return nil, fmt.Errorf("docker: state directory %q is not absolute", cfg.State)
@@ -101,44 +89,55 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, errors.Join(fmt.Errorf("docker: ask the engine at %s: %w", api.DaemonHost(), err), api.Close())
 	}
 	return &Engine{
-		api: api, info: info, stack: cfg.Stack, state: cfg.State, log: cfg.Log,
+		API: api, Config: cfg, info: info,
 		limitsTCP: info.CgroupVersion == "1" && mayLimitTCP(),
 	}, nil
 }
 
 // Close closes the connections to the engine.
-func (e *Engine) Close() error { return e.api.Close() }
+func (e *Engine) Close() error { return e.API.Close() }
 
 // Ping says why the engine cannot be used now, or nil.
 func (e *Engine) Ping(ctx context.Context) error {
-	if _, err := e.api.Ping(ctx); err != nil {
+	if _, err := e.API.Ping(ctx); err != nil {
 		return fmt.Errorf("docker: %w", err)
 	}
 	return nil
 }
 
-// labels are those of an object of the given role; cell and run may be empty. All
+// Labels are those of an object of the given role; cell and run may be empty. All
 // four keys are always set, so that an image's own labels cannot stand in.
-func (e *Engine) labels(role, cell, run string) map[string]string {
-	return map[string]string{LabelStack: e.stack, LabelRole: role, LabelCell: cell, LabelRun: run}
+func (e *Engine) Labels(role, cell, run string) map[string]string {
+	return map[string]string{LabelStack: e.Stack, LabelRole: role, LabelCell: cell, LabelRun: run}
 }
 
-// steady is the context of a call that must not be given up half done: it outlives
+// Steady is the context of a call that must not be given up half done: it outlives
 // ctx, but not steadyTimeout. A removal must not end with the run that is cancelled;
 // and a creation that is given up may still come about, with nobody to remove it.
-func steady(ctx context.Context) (context.Context, context.CancelFunc) {
+func Steady(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), steadyTimeout)
 }
 
-// create creates a container. It is not given up with ctx, but not begun after it.
-func (e *Engine) create(
+// Create creates a container. It is not given up with ctx, but not begun after it.
+func (e *Engine) Create(
 	ctx context.Context, name string, config *container.Config, host *container.HostConfig, endpoints *network.NetworkingConfig,
 ) (id string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	ctx, cancel := steady(ctx)
+	ctx, cancel := Steady(ctx)
 	defer cancel()
-	created, err := e.api.ContainerCreate(ctx, config, host, endpoints, nil, name)
+	created, err := e.API.ContainerCreate(ctx, config, host, endpoints, nil, name)
 	return created.ID, err
 }
+
+// Mine matches this stack's objects of a role.
+func (e *Engine) Mine(role string) filters.Args {
+	return filters.NewArgs(
+		filters.Arg("label", LabelStack+"="+e.Stack),
+		filters.Arg("label", LabelRole+"="+role),
+	)
+}
+
+// CellDir is where the files of a cell are on the host.
+func (e *Engine) CellDir(id string) string { return filepath.Join(e.State, "cells", id) }

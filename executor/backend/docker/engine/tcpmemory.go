@@ -1,4 +1,4 @@
-package docker
+package engine
 
 import (
 	"errors"
@@ -50,8 +50,16 @@ func (e *Engine) TCPMemory(l backend.Limits) int64 {
 	return l.MemoryBytes
 }
 
-// limitTCP bounds the memory that a started container takes for TCP.
-func (e *Engine) limitTCP(id string, l backend.Limits) error {
+// TCPLimit is where the kernel begins to refuse the buffers of such a sandbox, in bytes.
+func (e *Engine) TCPLimit(l backend.Limits) int64 {
+	if e.limitsTCP {
+		return tcpLimit(l)
+	}
+	return l.MemoryBytes
+}
+
+// LimitTCP bounds the memory that a started container takes for TCP.
+func (e *Engine) LimitTCP(id string, l backend.Limits) error {
 	if !e.limitsTCP {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package docker
+package cells
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"sync"
 
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 
 	"sallyport/executor/backend"
+	"sallyport/executor/backend/docker/engine"
 )
 
 // A cell is a backend.Cell with the engine's names for its parts.
@@ -30,32 +30,21 @@ type cell struct {
 // somebody else has it.
 var errSubnetTaken = errors.New("the subnet is taken")
 
-// networkInspect asks for what is connected as well, and nothing of a swarm.
-var networkInspect = network.InspectOptions{Scope: "local"}
-
 // gate finds this stack's running gate.
-func (e *Engine) gate(ctx context.Context) (string, error) {
-	found, err := e.api.ContainerList(ctx, container.ListOptions{Filters: e.mine(RoleGate)})
+func (p *Pool) gate(ctx context.Context) (string, error) {
+	found, err := p.engine.API.ContainerList(ctx, container.ListOptions{Filters: p.engine.Mine(engine.RoleGate)})
 	if err != nil {
 		return "", fmt.Errorf("look for the gate: %w", err)
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("%d running containers are labelled as the gate of stack %s, want 1", len(found), e.stack)
+		return "", fmt.Errorf("%d running containers are labelled as the gate of stack %s, want 1", len(found), p.engine.Stack)
 	}
 	return found[0].ID, nil
 }
 
-// mine matches this stack's objects of a role.
-func (e *Engine) mine(role string) filters.Args {
-	return filters.NewArgs(
-		filters.Arg("label", LabelStack+"="+e.stack),
-		filters.Arg("label", LabelRole+"="+role),
-	)
-}
-
-// subnets are those of all networks on the engine.
-func (e *Engine) subnets(ctx context.Context) ([]netip.Prefix, error) {
-	networks, err := e.api.NetworkList(ctx, network.ListOptions{})
+// takenSubnets are those of all networks on the engine.
+func (p *Pool) takenSubnets(ctx context.Context) ([]netip.Prefix, error) {
+	networks, err := p.engine.API.NetworkList(ctx, network.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list networks: %w", err)
 	}
@@ -103,26 +92,26 @@ func nth(a netip.Addr, n int) netip.Addr {
 // makeCell makes a cell: an internal network on which the host has no address, the
 // gate connected to it, and a keeper in it that has sealed its namespace. When it
 // fails nothing is left.
-func (e *Engine) makeCell(ctx context.Context, pool, prefix netip.Prefix, gate, image string) (_ *cell, err error) {
+func (p *Pool) makeCell(ctx context.Context, pool, prefix netip.Prefix, gate, image string) (_ *cell, err error) {
 	made := &cell{gate: gate, Cell: backend.Cell{
 		ID: newCellID(prefix), Prefix: prefix, Pool: pool,
 		Gate: nth(prefix.Addr(), 2), Sandbox: nth(prefix.Addr(), 3),
 	}}
 	defer func() {
 		if err != nil {
-			ctx, cancel := steady(ctx)
+			ctx, cancel := engine.Steady(ctx)
 			defer cancel()
-			err = errors.Join(err, e.removeCell(ctx, made))
+			err = errors.Join(err, p.removeCell(ctx, made))
 		}
 	}()
-	name := e.stack + "-cell-" + made.ID
-	if made.network, err = e.createNetwork(ctx, name, made.ID, prefix); err != nil {
+	name := p.engine.Stack + "-cell-" + made.ID
+	if made.network, err = p.createNetwork(ctx, name, made.ID, prefix); err != nil {
 		return nil, err
 	}
 	var wait sync.WaitGroup
 	var connected, sealed error
-	wait.Go(func() { connected = e.connectGate(ctx, name, made) })
-	wait.Go(func() { made.Holder, sealed = e.startKeeper(ctx, name, made, image) })
+	wait.Go(func() { connected = p.connectGate(ctx, name, made) })
+	wait.Go(func() { made.Holder, sealed = p.startKeeper(ctx, name, made, image) })
 	wait.Wait()
 	if err := errors.Join(connected, sealed); err != nil {
 		return nil, err
@@ -131,14 +120,14 @@ func (e *Engine) makeCell(ctx context.Context, pool, prefix netip.Prefix, gate, 
 }
 
 // createNetwork creates the network of a cell and returns its ID.
-func (e *Engine) createNetwork(ctx context.Context, name, cell string, prefix netip.Prefix) (string, error) {
+func (p *Pool) createNetwork(ctx context.Context, name, cell string, prefix netip.Prefix) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	ctx, cancel := steady(ctx)
+	ctx, cancel := engine.Steady(ctx)
 	defer cancel()
 	no := false
-	created, err := e.api.NetworkCreate(ctx, name, network.CreateOptions{
+	created, err := p.engine.API.NetworkCreate(ctx, name, network.CreateOptions{
 		Driver: "bridge", Internal: true, EnableIPv6: &no,
 		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: prefix.String()}}},
 		Options: map[string]string{
@@ -147,7 +136,7 @@ func (e *Engine) createNetwork(ctx context.Context, name, cell string, prefix ne
 			"com.docker.network.bridge.inhibit_ipv4":      "true",
 			"com.docker.network.bridge.gateway_mode_ipv4": "isolated",
 		},
-		Labels: e.labels(RoleNetwork, cell, ""),
+		Labels: p.engine.Labels(engine.RoleNetwork, cell, ""),
 	})
 	if err != nil {
 		return "", fmt.Errorf("create network %s (%s): %w", name, prefix, taken(err))
@@ -156,10 +145,10 @@ func (e *Engine) createNetwork(ctx context.Context, name, cell string, prefix ne
 }
 
 // connectGate gives the gate its address in a cell.
-func (e *Engine) connectGate(ctx context.Context, name string, c *cell) error {
-	ctx, cancel := steady(ctx)
+func (p *Pool) connectGate(ctx context.Context, name string, c *cell) error {
+	ctx, cancel := engine.Steady(ctx)
 	defer cancel()
-	err := e.api.NetworkConnect(ctx, c.network, c.gate, &network.EndpointSettings{
+	err := p.engine.API.NetworkConnect(ctx, c.network, c.gate, &network.EndpointSettings{
 		IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: c.Gate.String()},
 		GwPriority: -1, // never the gate's way to the world
 	})
@@ -192,8 +181,8 @@ func newCellID(p netip.Prefix) string {
 
 // intact asks the engine whether a cell is still what was made: the keeper and the
 // gate, running, each at its address, and nobody else.
-func (e *Engine) intact(ctx context.Context, c *cell) error {
-	inspected, err := e.api.NetworkInspect(ctx, c.network, networkInspect)
+func (p *Pool) intact(ctx context.Context, c *cell) error {
+	inspected, err := p.engine.API.NetworkInspect(ctx, c.network, engine.NetworkInspect)
 	if err != nil {
 		return fmt.Errorf("inspect the network: %w", err)
 	}
@@ -216,13 +205,13 @@ func (e *Engine) intact(ctx context.Context, c *cell) error {
 }
 
 // removeCell removes what there is of a cell.
-func (e *Engine) removeCell(ctx context.Context, c *cell) error {
+func (p *Pool) removeCell(ctx context.Context, c *cell) error {
 	var errs []error
 	if c.Holder != "" {
-		errs = append(errs, e.removeContainer(ctx, c.Holder))
+		errs = append(errs, p.engine.RemoveContainer(ctx, c.Holder))
 	}
 	if c.network != "" {
-		errs = append(errs, e.removeNetwork(ctx, c.network))
+		errs = append(errs, p.engine.RemoveNetwork(ctx, c.network))
 	}
-	return errors.Join(append(errs, os.RemoveAll(e.cellDir(c.ID)))...)
+	return errors.Join(append(errs, os.RemoveAll(p.engine.CellDir(c.ID)))...)
 }

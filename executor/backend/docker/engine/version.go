@@ -1,4 +1,4 @@
-package docker
+package engine
 
 import (
 	"context"
@@ -65,7 +65,7 @@ func (r Report) Err() error {
 // Check asks the engine for its version and abilities and says what is known
 // against it.
 func (e *Engine) Check(ctx context.Context) (Report, error) {
-	v, err := e.api.ServerVersion(ctx)
+	v, err := e.API.ServerVersion(ctx)
 	if err != nil {
 		return Report{}, fmt.Errorf("docker: ask the engine for its version: %w", err)
 	}
