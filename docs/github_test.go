@@ -8,7 +8,7 @@ import (
 
 	"sallyport/executor/plan"
 	"sallyport/firewall/allowlist"
-	"sallyport/githubauth"
+	"sallyport/githubauth/scope"
 )
 
 // TestGitHubIsDocumented holds docs/github.md against the built-in profiles and
@@ -19,14 +19,14 @@ func TestGitHubIsDocumented(t *testing.T) {
 	columns := cells(strings.SplitN(profiles[strings.Index(profiles, "| profile"):], "\n", 2)[0])
 	rows := table(t, profiles)
 	var names []string
-	for _, p := range githubauth.Builtin() {
+	for _, p := range scope.Builtin() {
 		names = append(names, p.Name)
 		row := rows[p.Name]
 		if len(row) != len(columns) {
 			t.Errorf("docs/github.md: the profile %s has the row %v", p.Name, row)
 			continue
 		}
-		said := githubauth.Permissions{}
+		said := scope.Permissions{}
 		for i, level := range row[1 : len(row)-2] {
 			said[columns[i+1]] = level
 		}
@@ -36,7 +36,7 @@ func TestGitHubIsDocumented(t *testing.T) {
 		}
 	}
 	same(t, "docs/github.md, profiles", rows, names)
-	same(t, "docs/github.md, reasons", table(t, section(t, doc, "When no token comes")), constants(t, "githubauth", "Reason"))
+	same(t, "docs/github.md, reasons", table(t, section(t, doc, "When no token comes")), constants(t, "githubauth/rest", "Reason"))
 	same(t, "docs/github.md, keys", table(t, section(t, doc, "Your own profiles")),
 		[]string{"version", "ceiling", "profiles", "description", "permissions", "allowMcpAppAuth"})
 }
@@ -44,7 +44,7 @@ func TestGitHubIsDocumented(t *testing.T) {
 // TestGitHubExamples reads what docs/github.md shows.
 func TestGitHubExamples(t *testing.T) {
 	doc := read(t, "docs/github.md")
-	profiles, err := githubauth.Parse("docs/github.md", []byte(only(t, doc, "yaml profiles")))
+	profiles, err := scope.Parse("docs/github.md", []byte(only(t, doc, "yaml profiles")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestGitHubExamples(t *testing.T) {
 		t.Fatal(problem)
 	}
 	a := request.Opts.GithubAccess
-	if _, err := githubauth.DefaultProfiles().NewGrant(a.Profile, a.Owner, []string{a.Repo}); err != nil {
+	if _, err := scope.DefaultProfiles().NewGrant(a.Profile, a.Owner, []string{a.Repo}); err != nil {
 		t.Error(err)
 	}
 }

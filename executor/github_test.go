@@ -13,6 +13,7 @@ import (
 	"sallyport/executor/tokens"
 	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/scope"
 )
 
 // TestGitHubToken follows a token from its mint to its end, through a run that prints
@@ -124,7 +125,7 @@ func TestGitHubKey(t *testing.T) {
 // A hurried issuer is one whose patience is a test's.
 type hurried struct{ tokens.Issuer }
 
-func (h hurried) Mint(ctx context.Context, g githubauth.Grant) (githubauth.Token, error) {
+func (h hurried) Mint(ctx context.Context, g scope.Grant) (githubauth.Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return h.Issuer.Mint(ctx, g)

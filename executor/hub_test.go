@@ -22,6 +22,7 @@ import (
 	"sallyport/executor/plan"
 	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/scope"
 )
 
 // A testGitHub is a GitHub with an App that knows it by its real names.
@@ -172,7 +173,7 @@ func (g *testGitHub) access(allowKey bool) func(*executor.Config) {
 			g.t.Fatal(err)
 		}
 		c.GitHub = &dispatch.GitHub{Issuer: app, APIURL: githubauth.DefaultAPIBaseURL, Source: api.SourceApp}
-		c.Service.GitHub = &plan.GitHubService{Profiles: githubauth.DefaultProfiles(), AllowKey: allowKey}
+		c.Service.GitHub = &plan.GitHubService{Profiles: scope.DefaultProfiles(), AllowKey: allowKey}
 		if allowKey {
 			c.GitHub.Key = func() ([]byte, error) { return githubauth.ReadPEM(g.key) }
 		}

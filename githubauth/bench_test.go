@@ -12,6 +12,7 @@ import (
 
 	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/rest"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +27,7 @@ type bench struct {
 	github *githubtest.Server
 	app    *githubauth.App
 	logs   *syncBuffer
-	dial   githubauth.Dial
+	dial   rest.Dial
 	dialed *syncBuffer // the addresses, one on a line
 }
 

@@ -7,13 +7,14 @@ import (
 
 	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/rest"
 )
 
 // TestClock: a clock that is off by what happens is put right, and no more.
 func TestClock(t *testing.T) {
 	for _, test := range []struct {
 		skew   time.Duration
-		reason githubauth.Reason
+		reason rest.Reason
 		says   string
 		warned bool
 	}{
@@ -23,8 +24,8 @@ func TestClock(t *testing.T) {
 		{skew: 5 * time.Minute, warned: true},
 		{skew: -5 * time.Minute, warned: true},
 		{skew: 9 * time.Minute, warned: true},
-		{skew: 11 * time.Minute, reason: githubauth.ReasonClock, says: "11m0s behind GitHub's"},
-		{skew: -26 * time.Hour, reason: githubauth.ReasonClock, says: "26h0m0s ahead of GitHub's"},
+		{skew: 11 * time.Minute, reason: rest.ReasonClock, says: "11m0s behind GitHub's"},
+		{skew: -26 * time.Hour, reason: rest.ReasonClock, says: "26h0m0s ahead of GitHub's"},
 	} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			g := grant(t, "read", "Acme", "shop")

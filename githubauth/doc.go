@@ -2,8 +2,8 @@
 // one run needs, on the repositories it needs, and no more.
 //
 // What a run may do is a profile: named permissions, of which four are built in
-// and others come from the operator's file ([Load]). No profile is wider than that
-// file's ceiling. [Profiles.NewGrant] judges what a run asks for; [App.Mint] asks
+// and others come from the operator's file ([scope.Load]). No profile is wider than that
+// file's ceiling. [scope.Profiles.NewGrant] judges what a run asks for; [App.Mint] asks
 // GitHub for exactly that, compares the answer with it and refuses, after revoking
 // the token, an answer that is wider or narrower. [App.Revoke] ends a token.
 //

@@ -17,6 +17,7 @@ import (
 
 	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/rest"
 )
 
 // inBubble runs f in a synctest bubble, where time-outs and waits take no time,
@@ -75,38 +76,38 @@ func TestMintFaults(t *testing.T) {
 	tests := []struct {
 		name      string
 		set       func(*githubtest.Server, *githubauth.Config)
-		reason    githubauth.Reason // "" where the mint succeeds
+		reason    rest.Reason // "" where the mint succeeds
 		status    int
 		retryable bool
 		tries     int           // of the mint; 0 is not looked at
 		took      time.Duration // at most
 	}{
-		{"a hanging mint", fault(mintKey, 0, hang), githubauth.ReasonTimeout, 0, true, 0, 30 * time.Second},
-		{"a hanging look-up", fault(lookUp, 0, hang), githubauth.ReasonTimeout, 0, true, 0, 30 * time.Second},
+		{"a hanging mint", fault(mintKey, 0, hang), rest.ReasonTimeout, 0, true, 0, 30 * time.Second},
+		{"a hanging look-up", fault(lookUp, 0, hang), rest.ReasonTimeout, 0, true, 0, 30 * time.Second},
 		{"hangs once", fault(mintKey, 1, hang), "", 0, false, 2, 12 * time.Second},
 		{"500, then well", fault(mintKey, 1, status(500)), "", 0, false, 2, 2 * time.Second},
 		{"502 twice at the look-up", fault(lookUp, 2, status(502)), "", 0, false, 1, 4 * time.Second},
-		{"500 for ever", fault(mintKey, 0, status(500)), githubauth.ReasonServer, 500, true, 0, 30 * time.Second},
-		{"503 with a long Retry-After", fault(mintKey, 0, status(503, "Retry-After", "120")), githubauth.ReasonServer, 503, true, 1, time.Second},
-		{"403", fault(mintKey, 0, status(403)), githubauth.ReasonNotPermitted, 403, false, 1, time.Second},
-		{"403 at the look-up", fault(lookUp, 0, status(403)), githubauth.ReasonNotPermitted, 403, false, 0, time.Second},
+		{"500 for ever", fault(mintKey, 0, status(500)), rest.ReasonServer, 500, true, 0, 30 * time.Second},
+		{"503 with a long Retry-After", fault(mintKey, 0, status(503, "Retry-After", "120")), rest.ReasonServer, 503, true, 1, time.Second},
+		{"403", fault(mintKey, 0, status(403)), rest.ReasonNotPermitted, 403, false, 1, time.Second},
+		{"403 at the look-up", fault(lookUp, 0, status(403)), rest.ReasonNotPermitted, 403, false, 0, time.Second},
 		{"a short rate limit", fault(mintKey, 1, status(403, "Retry-After", "7")), "", 0, false, 2, 8 * time.Second},
 		{"a rate limit that is reset soon", fault(mintKey, 1, status(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", reset(9*time.Second))), "", 0, false, 2, 10 * time.Second},
-		{"a long rate limit", fault(mintKey, 0, status(429, "Retry-After", "3600")), githubauth.ReasonRateLimited, 429, true, 1, time.Second},
-		{"a rate limit until far", fault(mintKey, 0, status(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", reset(time.Hour))), githubauth.ReasonRateLimited, 403, true, 1, time.Second},
-		{"404 at the mint", fault(mintKey, 0, status(404)), githubauth.ReasonNotPermitted, 404, false, 2, time.Second},
-		{"401", fault(mintKey, 0, status(401)), githubauth.ReasonUnauthorized, 401, false, 1, time.Second},
-		{"another App's key", func(f *githubtest.Server, _ *githubauth.Config) { f.Key = &githubtest.Keys().Other.PublicKey }, githubauth.ReasonUnauthorized, 401, false, 0, time.Second},
-		{"422", fault(mintKey, 0, status(422)), githubauth.ReasonNotPermitted, 422, false, 1, time.Second},
-		{"a redirect", fault(mintKey, 0, status(307, "Location", "https://evil.example/")), githubauth.ReasonMalformed, 307, false, 1, time.Second},
-		{"a teapot", fault(mintKey, 0, status(418)), githubauth.ReasonMalformed, 418, false, 1, time.Second},
-		{"no JSON", fault(mintKey, 0, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") }), githubauth.ReasonMalformed, 0, false, 1, time.Second},
-		{"an empty object", fault(mintKey, 0, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") }), githubauth.ReasonMalformed, 0, false, 1, time.Second},
-		{"an installation without number", fault(lookUp, 0, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") }), githubauth.ReasonMalformed, 0, false, 0, time.Second},
+		{"a long rate limit", fault(mintKey, 0, status(429, "Retry-After", "3600")), rest.ReasonRateLimited, 429, true, 1, time.Second},
+		{"a rate limit until far", fault(mintKey, 0, status(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", reset(time.Hour))), rest.ReasonRateLimited, 403, true, 1, time.Second},
+		{"404 at the mint", fault(mintKey, 0, status(404)), rest.ReasonNotPermitted, 404, false, 2, time.Second},
+		{"401", fault(mintKey, 0, status(401)), rest.ReasonUnauthorized, 401, false, 1, time.Second},
+		{"another App's key", func(f *githubtest.Server, _ *githubauth.Config) { f.Key = &githubtest.Keys().Other.PublicKey }, rest.ReasonUnauthorized, 401, false, 0, time.Second},
+		{"422", fault(mintKey, 0, status(422)), rest.ReasonNotPermitted, 422, false, 1, time.Second},
+		{"a redirect", fault(mintKey, 0, status(307, "Location", "https://evil.example/")), rest.ReasonMalformed, 307, false, 1, time.Second},
+		{"a teapot", fault(mintKey, 0, status(418)), rest.ReasonMalformed, 418, false, 1, time.Second},
+		{"no JSON", fault(mintKey, 0, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") }), rest.ReasonMalformed, 0, false, 1, time.Second},
+		{"an empty object", fault(mintKey, 0, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") }), rest.ReasonMalformed, 0, false, 1, time.Second},
+		{"an installation without number", fault(lookUp, 0, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") }), rest.ReasonMalformed, 0, false, 0, time.Second},
 		{"a renamed owner", fault(lookUp, 0, func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, `{"id": 11, "account": {"login": "NewName"}}`)
-		}), githubauth.ReasonNotInstalled, 0, false, 0, time.Second},
-		{"nobody listens", func(_ *githubtest.Server, c *githubauth.Config) { c.Dial = refuse }, githubauth.ReasonUnreachable, 0, true, 0, 30 * time.Second},
+		}), rest.ReasonNotInstalled, 0, false, 0, time.Second},
+		{"nobody listens", func(_ *githubtest.Server, c *githubauth.Config) { c.Dial = refuse }, rest.ReasonUnreachable, 0, true, 0, 30 * time.Second},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -151,7 +152,7 @@ func TestUntrusted(t *testing.T) {
 	} {
 		b := newBench(t, nil, set)
 		_, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
-		if e := failure(t, err, githubauth.ReasonUnreachable); e.Retryable || !strings.Contains(e.Error(), "certificate") {
+		if e := failure(t, err, rest.ReasonUnreachable); e.Retryable || !strings.Contains(e.Error(), "certificate") {
 			t.Errorf("%s: %v", name, e)
 		}
 		if n := strings.Count(b.dialed.String(), "\n"); n != 1 {
@@ -171,7 +172,7 @@ func (brokenSigner) Sign(jwt.Claims) (string, error) {
 func TestSigner(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		_, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
-		if e := failure(t, err, githubauth.ReasonUnreachable); !strings.Contains(e.Error(), "the key service said [redacted] is not yours") {
+		if e := failure(t, err, rest.ReasonUnreachable); !strings.Contains(e.Error(), "the key service said [redacted] is not yours") {
 			t.Error(e)
 		}
 		if n := b.github.Requests("GET users/Acme/installation"); n != 0 {
@@ -188,7 +189,7 @@ func TestRetryAfterIsToldOn(t *testing.T) {
 	} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			_, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
-			if e := failure(t, err, githubauth.ReasonRateLimited); e.RetryAfter.Round(time.Minute) != time.Hour {
+			if e := failure(t, err, rest.ReasonRateLimited); e.RetryAfter.Round(time.Minute) != time.Hour {
 				t.Errorf("%s: retry after %v", name, e.RetryAfter)
 			}
 		}, set)
@@ -202,14 +203,14 @@ func TestCallersDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		_, err := b.app.Mint(ctx, grant(t, "read", "Acme", "shop"))
-		failure(t, err, githubauth.ReasonTimeout)
+		failure(t, err, rest.ReasonTimeout)
 		if took := time.Since(start); took != 3*time.Second || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("took %v: %v", took, err)
 		}
 		ctx, cancel = context.WithCancel(t.Context())
 		time.AfterFunc(2*time.Second, cancel)
 		_, err = b.app.Mint(ctx, grant(t, "read", "Acme", "shop"))
-		failure(t, err, githubauth.ReasonCancelled)
+		failure(t, err, rest.ReasonCancelled)
 		if took := time.Since(start); took != 5*time.Second || !errors.Is(err, context.Canceled) {
 			t.Errorf("took %v: %v", took, err)
 		}

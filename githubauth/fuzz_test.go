@@ -11,19 +11,19 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/scope"
 )
 
 // FuzzProfiles: whatever a file of profiles says and whatever GitHub answers, no
 // request and no token is beyond the ceiling, which the test reads on its own, and
 // no token is other than its profile.
 func FuzzProfiles(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.yaml")
+	files, err := filepath.Glob("scope/testdata/*.yaml")
 	if err != nil {
 		f.Fatal(err)
 	}
-	more, err := filepath.Glob("testdata/faults/*.yaml")
+	more, err := filepath.Glob("scope/testdata/faults/*.yaml")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func FuzzProfiles(f *testing.F) {
 	b := newBench(f, nil)
 	b.github.Lax = true
 	f.Fuzz(func(t *testing.T, text, answer []byte) {
-		profiles, err := githubauth.Parse("fuzz.yaml", text)
+		profiles, err := scope.Parse("fuzz.yaml", text)
 		if (err == nil) != (profiles != nil) {
 			t.Fatalf("%v and %v", profiles, err)
 		}
@@ -63,7 +63,7 @@ func FuzzProfiles(f *testing.F) {
 }
 
 // mintWithin mints g from a GitHub that gives what answer says.
-func mintWithin(t *testing.T, b *bench, g githubauth.Grant, answer []byte, ceiling map[string]string) (minted bool) {
+func mintWithin(t *testing.T, b *bench, g scope.Grant, answer []byte, ceiling map[string]string) (minted bool) {
 	var gives map[string]string
 	odd := json.Unmarshal(answer, &gives) == nil
 	b.github.Forget()
@@ -157,7 +157,7 @@ func TestNoProfileIsBeyondTheCeiling(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		parsed, err := githubauth.Parse("random.yaml", text)
+		parsed, err := scope.Parse("random.yaml", text)
 		if (err == nil) != fits {
 			t.Fatalf("%v\n%s", err, text)
 		}

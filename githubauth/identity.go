@@ -3,10 +3,11 @@ package githubauth
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
+
+	"sallyport/githubauth/rest"
 )
 
 // An Identity is whom commits are by.
@@ -26,7 +27,7 @@ type Hosts struct {
 // ParseHosts returns the hosts that go with the address of an API, DefaultAPIBaseURL
 // where it is "".
 func ParseHosts(apiBaseURL string) (Hosts, error) {
-	base, err := parseBase(apiBaseURL)
+	base, err := rest.ParseBase(apiBaseURL)
 	if err != nil {
 		return Hosts{}, err
 	}
@@ -38,73 +39,17 @@ func ParseHosts(apiBaseURL string) (Hosts, error) {
 func hostsOf(base *url.URL) Hosts {
 	host := strings.TrimSuffix(base.Host, ":443")
 	git := host
-	if rest, ok := strings.CutPrefix(host, "api."); ok && (rest == "github.com" || strings.HasSuffix(rest, ".ghe.com")) {
-		git = rest
+	if name, ok := strings.CutPrefix(host, "api."); ok && (name == "github.com" || strings.HasSuffix(name, ".ghe.com")) {
+		git = name
 	}
 	return Hosts{Git: git, API: host}
-}
-
-var slugForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
-
-// Identity is the App's bot account. It is asked for once; t is the credential for
-// that, because GitHub Enterprise Server may show accounts to no one without; the
-// zero Token asks without. The error is an *Error.
-func (a *App) Identity(ctx context.Context, t Token) (Identity, error) {
-	a.mu.Lock()
-	known := a.identity
-	a.mu.Unlock()
-	if known != (Identity{}) {
-		return known, nil
-	}
-	const op = "find out the App's identity"
-	ctx, cancel := context.WithTimeout(ctx, overallTimeout)
-	defer cancel()
-	slug, err := a.slug(ctx, op)
-	if err != nil {
-		return Identity{}, err
-	}
-	found, err := account(ctx, a.plain, a.Hosts(), call{op: op, method: http.MethodGet, token: t.Value(),
-		path: "users/" + url.PathEscape(slug+"[bot]")})
-	if err != nil {
-		return Identity{}, err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.identity = found
-	return found, nil
-}
-
-// Slug asks GitHub what the App is called, such as "acme-helper". An answer says
-// that the App's number and its key are right. It takes 30 s at most; the error is an
-// *Error.
-func (a *App) Slug(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, overallTimeout)
-	defer cancel()
-	return a.slug(ctx, "look for the GitHub App")
-}
-
-func (a *App) slug(ctx context.Context, op string) (string, error) {
-	got, err := a.do(ctx, call{op: op, method: http.MethodGet, path: "app"})
-	if err != nil {
-		return "", err
-	}
-	var app struct {
-		Slug string `json:"slug"`
-	}
-	if err := decode(op, got.body, &app); err != nil {
-		return "", err
-	}
-	if !slugForm.MatchString(app.Slug) {
-		return "", malformed(op, "GitHub's answer does not name the App")
-	}
-	return app.Slug, nil
 }
 
 var loginForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}(\[bot\])?$`)
 
 // account makes the identity of the account that a call answers with.
-func account(ctx context.Context, client *endpoint, hosts Hosts, c call) (Identity, error) {
-	got, err := do(ctx, client, c)
+func account(ctx context.Context, client *rest.Endpoint, hosts Hosts, c rest.Call) (Identity, error) {
+	got, err := client.Do(ctx, c)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -112,11 +57,11 @@ func account(ctx context.Context, client *endpoint, hosts Hosts, c call) (Identi
 		ID    int64  `json:"id"`
 		Login string `json:"login"`
 	}
-	if err := decode(c.op, got.body, &user); err != nil {
+	if err := rest.Decode(c.Op, got.Body, &user); err != nil {
 		return Identity{}, err
 	}
 	if user.ID <= 0 || !loginForm.MatchString(user.Login) {
-		return Identity{}, malformed(c.op, "GitHub's answer names no account")
+		return Identity{}, rest.Malformed(c.Op, "GitHub's answer names no account")
 	}
 	host, _, _ := strings.Cut(hosts.Git, ":")
 	return Identity{

@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"os"
 
+	"sallyport/githubauth/plain"
+
 	"github.com/bradleyfalzon/ghinstallation/v2"
 	"github.com/golang-jwt/jwt/v4"
 )
@@ -82,7 +84,7 @@ func parseKey(text []byte) (*rsa.PrivateKey, error) {
 	case "PRIVATE KEY":
 		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
 	default:
-		return nil, fmt.Errorf("it is a PEM of %q, not of a private key without a passphrase", clean(block.Type))
+		return nil, fmt.Errorf("it is a PEM of %q, not of a private key without a passphrase", plain.Line(block.Type))
 	}
 	if err != nil {
 		return nil, errors.New("the PEM does not hold a whole private key")

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/rest"
 )
 
 // A leakingHub gives away in its answers what it should not: token, the credential
@@ -50,55 +50,55 @@ func TestFaultsLeakNothing(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		reason githubauth.Reason
+		reason rest.Reason
 		left   bool // a token came that could not be revoked, and the log says so
 		skew   time.Duration
 		mint   func(h leakingHub, w http.ResponseWriter, r *http.Request)
 	}{
-		{"no answer", githubauth.ReasonTimeout, false, 0, func(_ leakingHub, w http.ResponseWriter, r *http.Request) { hang(w, r) }},
-		{"half an answer", githubauth.ReasonTimeout, true, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
+		{"no answer", rest.ReasonTimeout, false, 0, func(_ leakingHub, w http.ResponseWriter, r *http.Request) { hang(w, r) }},
+		{"half an answer", rest.ReasonTimeout, true, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
 			h.begin(w)
 			w.(http.Flusher).Flush()
 			hang(w, r)
 			panic(http.ErrAbortHandler)
 		}},
-		{"500", githubauth.ReasonServer, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 500) }},
-		{"503 with Retry-After", githubauth.ReasonServer, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
+		{"500", rest.ReasonServer, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 500) }},
+		{"503 with Retry-After", rest.ReasonServer, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "3600")
 			h.parrot(w, r, 503)
 		}},
-		{"401", githubauth.ReasonUnauthorized, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 401) }},
-		{"403", githubauth.ReasonNotPermitted, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 403) }},
-		{"404", githubauth.ReasonNotPermitted, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 404) }},
-		{"422", githubauth.ReasonNotPermitted, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 422) }},
-		{"429", githubauth.ReasonRateLimited, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
+		{"401", rest.ReasonUnauthorized, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 401) }},
+		{"403", rest.ReasonNotPermitted, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 403) }},
+		{"404", rest.ReasonNotPermitted, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 404) }},
+		{"422", rest.ReasonNotPermitted, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 422) }},
+		{"429", rest.ReasonRateLimited, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "3600")
 			h.parrot(w, r, 429)
 		}},
-		{"a redirect", githubauth.ReasonMalformed, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
+		{"a redirect", rest.ReasonMalformed, false, 0, func(h leakingHub, w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Location", "https://evil.example/"+h.token)
 			h.parrot(w, r, 302)
 		}},
-		{"cut by length", githubauth.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
+		{"cut by length", rest.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100000")
 			h.begin(w)
 		}},
-		{"cut, but whole", githubauth.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) { h.begin(w) }},
-		{"no JSON", githubauth.ReasonMalformed, false, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) { io.WriteString(w, h.token) }},
-		{"wider permissions", githubauth.ReasonWiderScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
+		{"cut, but whole", rest.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) { h.begin(w) }},
+		{"no JSON", rest.ReasonMalformed, false, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) { io.WriteString(w, h.token) }},
+		{"wider permissions", rest.ReasonWiderScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
 			scope(h, w, func(a *githubtest.Given) { a.Permissions[h.token] = h.token })
 		}},
-		{"wider repositories", githubauth.ReasonWiderScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
+		{"wider repositories", rest.ReasonWiderScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
 			scope(h, w, func(a *githubtest.Given) { a.Repositories[0]["full_name"] = "Acme/" + h.token })
 		}},
-		{"narrower", githubauth.ReasonNarrowerScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
+		{"narrower", rest.ReasonNarrowerScope, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
 			scope(h, w, func(a *githubtest.Given) { delete(a.Permissions, "issues") })
 		}},
-		{"a time that is none", githubauth.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
+		{"a time that is none", rest.ReasonMalformed, true, 0, func(h leakingHub, w http.ResponseWriter, _ *http.Request) {
 			scope(h, w, func(a *githubtest.Given) { a.ExpiresAt = h.token })
 		}},
-		{"a clock that is far off", githubauth.ReasonClock, false, 26 * time.Hour, nil},
-		{"a clock that is off, and 403", githubauth.ReasonNotPermitted, false, 5 * time.Minute, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 403) }},
+		{"a clock that is far off", rest.ReasonClock, false, 26 * time.Hour, nil},
+		{"a clock that is off, and 403", rest.ReasonNotPermitted, false, 5 * time.Minute, func(h leakingHub, w http.ResponseWriter, r *http.Request) { h.parrot(w, r, 403) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {

@@ -14,6 +14,7 @@ import (
 
 	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/scope"
 )
 
 // noSecrets wants that nothing of tokens, JWTs and keys is in err or in the logs,
@@ -118,7 +119,7 @@ func TestNothingLeaks(t *testing.T) {
 		Signer githubauth.Signer
 	}
 	all := run{token, pat, key, key}
-	out := printed(t, token, &token, pat, key, *key, all, &all, b.app, static, g, githubauth.DefaultProfiles(),
+	out := printed(t, token, &token, pat, key, *key, all, &all, b.app, static, g, scope.DefaultProfiles(),
 		githubauth.Config{Signer: key}, githubauth.StaticConfig{TokenFile: patFile}, b.app.Revoke(t.Context(), token.Value()))
 	secrets := slices.Concat([]string{token.Value(), githubtest.PAT, githubtest.Mark, string(block.Bytes), string(text[:200])}, keyForms(), b.github.Sent())
 	searchFor(t, secrets, out+b.logs.String())

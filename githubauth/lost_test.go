@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/rest"
 )
 
 // TestCutAnswer: a token whose answer was cut behind it is revoked.
@@ -30,7 +30,7 @@ func TestCutAnswer(t *testing.T) {
 				cut(w, []byte(`{"token": "`+value+`", "expires_at": "2000-01-01T01:00:00Z", "permissions": {"contents": "read", "metadata": "read"}, "repository_selection": "selected"}`))
 			})(b.github, nil)
 			token, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
-			failure(t, err, githubauth.ReasonMalformed)
+			failure(t, err, rest.ReasonMalformed)
 			if token.Value() != "" || len(b.github.Alive()) > 0 {
 				t.Errorf("%s: got %q; alive are %q", name, token.Value(), b.github.Alive())
 			}
@@ -54,7 +54,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 			panic(http.ErrAbortHandler) // or the answer would have an end
 		})(b.github, nil)
 		_, err := b.app.Mint(ctx, grant(t, "read", "Acme", "shop"))
-		failure(t, err, githubauth.ReasonCancelled)
+		failure(t, err, rest.ReasonCancelled)
 		if alive := b.github.Alive(); len(alive) > 0 {
 			t.Errorf("alive are %q", alive)
 		}
@@ -106,7 +106,7 @@ func TestStalledAnswers(t *testing.T) {
 		})(b.github, nil)
 		start := time.Now()
 		_, err := b.app.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
-		failure(t, err, githubauth.ReasonTimeout)
+		failure(t, err, rest.ReasonTimeout)
 		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("took %v", took)
 		}

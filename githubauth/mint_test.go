@@ -12,12 +12,14 @@ import (
 
 	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/rest"
+	"sallyport/githubauth/scope"
 )
 
 // grant judges a request with the built-in profiles.
-func grant(t testing.TB, profile, owner string, repositories ...string) githubauth.Grant {
+func grant(t testing.TB, profile, owner string, repositories ...string) scope.Grant {
 	t.Helper()
-	g, err := githubauth.DefaultProfiles().NewGrant(profile, owner, repositories)
+	g, err := scope.DefaultProfiles().NewGrant(profile, owner, repositories)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,9 +27,9 @@ func grant(t testing.TB, profile, owner string, repositories ...string) githubau
 }
 
 // failure is the *Error of err, which must be one with that reason.
-func failure(t testing.TB, err error, reason githubauth.Reason) *githubauth.Error {
+func failure(t testing.TB, err error, reason rest.Reason) *rest.Error {
 	t.Helper()
-	e, ok := errors.AsType[*githubauth.Error](err)
+	e, ok := errors.AsType[*rest.Error](err)
 	if !ok || e.Reason != reason {
 		t.Fatalf("got the error %v, want one because of %s", err, reason)
 	}
@@ -35,7 +37,7 @@ func failure(t testing.TB, err error, reason githubauth.Reason) *githubauth.Erro
 }
 
 func TestMint(t *testing.T) {
-	for _, profile := range githubauth.Builtin() {
+	for _, profile := range scope.Builtin() {
 		t.Run(profile.Name, func(t *testing.T) {
 			b := newBench(t, nil)
 			token, err := b.app.Mint(t.Context(), grant(t, profile.Name, "Acme", "site", "shop"))
@@ -100,7 +102,7 @@ func TestInstallationComesAndGoes(t *testing.T) {
 	b := newBench(t, nil)
 	g := grant(t, "read", "late", "app")
 	_, err := b.app.Mint(t.Context(), g)
-	failure(t, err, githubauth.ReasonNotInstalled)
+	failure(t, err, rest.ReasonNotInstalled)
 	late := &githubtest.Account{ID: 21, Login: "late", Permissions: b.github.Accounts[0].Permissions, Repositories: []string{"app"}}
 	b.github.Lock()
 	b.github.Accounts = append(b.github.Accounts, late)
@@ -117,14 +119,14 @@ func TestInstallationComesAndGoes(t *testing.T) {
 	late.Suspended = true
 	b.github.Unlock()
 	_, err = b.app.Mint(t.Context(), g)
-	if e := failure(t, err, githubauth.ReasonNotPermitted); !strings.Contains(e.Error(), "suspended") {
+	if e := failure(t, err, rest.ReasonNotPermitted); !strings.Contains(e.Error(), "suspended") {
 		t.Error(e)
 	}
 	b.github.Lock()
 	late.Suspended, b.github.Accounts = false, b.github.Accounts[:2]
 	b.github.Unlock()
 	_, err = b.app.Mint(t.Context(), g)
-	failure(t, err, githubauth.ReasonNotInstalled)
+	failure(t, err, rest.ReasonNotInstalled)
 }
 
 func TestEnterpriseServer(t *testing.T) {
@@ -202,7 +204,7 @@ func TestOutside(t *testing.T) {
 		forged := grant(t, "read", "Acme", "shop")
 		forged.Owner, forged.Repositories = bad[0], []string{bad[1]}
 		_, err := b.app.Outside(t.Context(), forged)
-		failure(t, err, githubauth.ReasonInvalidGrant)
+		failure(t, err, rest.ReasonInvalidGrant)
 	}
 }
 
@@ -224,7 +226,7 @@ func TestNewApp(t *testing.T) {
 // TestConcurrentMints: each caller gets what it asked for.
 func TestConcurrentMints(t *testing.T) {
 	b := newBench(t, nil)
-	profiles, names := githubauth.Builtin(), []string{"shop", "site", "Docs"}
+	profiles, names := scope.Builtin(), []string{"shop", "site", "Docs"}
 	var wg sync.WaitGroup
 	values := make([]string, 24)
 	for i := range values {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/rest"
 )
 
 func TestRevokeFaults(t *testing.T) {
@@ -16,7 +16,7 @@ func TestRevokeFaults(t *testing.T) {
 		name   string
 		answer func(http.ResponseWriter, *http.Request)
 		times  int
-		reason githubauth.Reason
+		reason rest.Reason
 		took   time.Duration
 	}{
 		{"404", status(404), 0, "", time.Second},
@@ -24,10 +24,10 @@ func TestRevokeFaults(t *testing.T) {
 		{"500, then well", status(500), 1, "", 2 * time.Second},
 		{"hangs once", hang, 1, "", 12 * time.Second},
 		{"a rate limit", status(429, "Retry-After", "5"), 1, "", 6 * time.Second},
-		{"500 for ever", status(500), 0, githubauth.ReasonServer, 30 * time.Second},
-		{"hangs for ever", hang, 0, githubauth.ReasonTimeout, 30 * time.Second},
-		{"200, by something in between", status(200), 0, githubauth.ReasonMalformed, time.Second},
-		{"403", status(403), 0, githubauth.ReasonNotPermitted, time.Second},
+		{"500 for ever", status(500), 0, rest.ReasonServer, 30 * time.Second},
+		{"hangs for ever", hang, 0, rest.ReasonTimeout, 30 * time.Second},
+		{"200, by something in between", status(200), 0, rest.ReasonMalformed, time.Second},
+		{"403", status(403), 0, rest.ReasonNotPermitted, time.Second},
 	} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.github.Add(value)
@@ -48,7 +48,7 @@ func TestRevokeFaults(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T, b *bench) {
 		for _, bad := range []string{"", "a b", "x\r\nEvil: 1", strings.Repeat("x", 5000)} {
-			failure(t, b.app.Revoke(t.Context(), bad), githubauth.ReasonInvalidGrant)
+			failure(t, b.app.Revoke(t.Context(), bad), rest.ReasonInvalidGrant)
 		}
 		if n := b.github.Requests(key); n != 0 {
 			t.Errorf("%d requests", n)

@@ -10,6 +10,9 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+
+	"sallyport/githubauth/rest"
+	"sallyport/githubauth/scope"
 )
 
 const maxTokenFile = 8 << 10 // bytes
@@ -20,7 +23,7 @@ type StaticConfig struct {
 	TokenFile  string
 	APIBaseURL string         // as Config.APIBaseURL
 	Roots      *x509.CertPool // as Config.Roots
-	Dial       Dial           // as Config.Dial
+	Dial       rest.Dial      // as Config.Dial
 }
 
 // A Static hands out one token that somebody made, such as a personal access token.
@@ -33,7 +36,7 @@ type Static struct {
 
 	file   string
 	base   *url.URL
-	client *endpoint
+	client *rest.Endpoint
 
 	mu       sync.Mutex
 	identity Identity // zero until known; guarded by mu
@@ -41,11 +44,11 @@ type Static struct {
 
 // NewStatic returns the Static that c describes, once it has read the token.
 func NewStatic(c StaticConfig) (*Static, error) {
-	base, err := parseBase(c.APIBaseURL)
+	base, err := rest.ParseBase(c.APIBaseURL)
 	if err != nil {
 		return nil, fmt.Errorf("use a static GitHub token: %w", err)
 	}
-	s := &Static{file: c.TokenFile, base: base, client: newEndpoint(base, newTransport(c.Roots, c.Dial))}
+	s := &Static{file: c.TokenFile, base: base, client: rest.NewEndpoint(base, rest.NewTransport(c.Roots, c.Dial))}
 	if _, s.Warning, err = s.read(); err != nil {
 		return nil, fmt.Errorf("use a static GitHub token: %w", err)
 	}
@@ -69,14 +72,14 @@ func (s *Static) read() (value, warning string, err error) {
 func (s *Static) Hosts() Hosts { return hostsOf(s.base) }
 
 // Mint returns the token as it is: not downscoped. The error is an *Error.
-func (s *Static) Mint(_ context.Context, g Grant) (Token, error) {
+func (s *Static) Mint(_ context.Context, g scope.Grant) (Token, error) {
 	const op = "use a static GitHub token"
-	if err := g.check(); err != nil {
-		return Token{}, &Error{Op: op, Reason: ReasonInvalidGrant, Problem: err.Error(), err: err}
+	if err := g.Check(); err != nil {
+		return Token{}, &rest.Error{Op: op, Reason: rest.ReasonInvalidGrant, Problem: err.Error(), Cause: err}
 	}
 	value, _, err := s.read()
 	if err != nil {
-		return Token{}, &Error{Op: op, Reason: ReasonUnauthorized, Problem: err.Error(), err: err}
+		return Token{}, &rest.Error{Op: op, Reason: rest.ReasonUnauthorized, Problem: err.Error(), Cause: err}
 	}
 	t := NewToken(value)
 	t.Owner, t.Repositories = g.Owner, slices.Sorted(slices.Values(g.Repositories))
@@ -94,9 +97,9 @@ func (s *Static) Identity(ctx context.Context, t Token) (Identity, error) {
 	if known != (Identity{}) {
 		return known, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, overallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, rest.Timeout)
 	defer cancel()
-	found, err := account(ctx, s.client, s.Hosts(), call{op: "find out whose the GitHub token is", method: http.MethodGet, token: t.Value(), path: "user"})
+	found, err := account(ctx, s.client, s.Hosts(), rest.Call{Op: "find out whose the GitHub token is", Method: http.MethodGet, Token: t.Value(), Path: "user"})
 	if err != nil {
 		return Identity{}, err
 	}

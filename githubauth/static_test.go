@@ -7,6 +7,7 @@ import (
 
 	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/rest"
 )
 
 func TestStatic(t *testing.T) {
@@ -59,7 +60,7 @@ func TestStatic(t *testing.T) {
 	for _, bad := range []string{"", "two words", githubtest.PAT + "\n" + githubtest.PAT, strings.Repeat("x", 9000)} {
 		write(bad)
 		token, err := s.Mint(t.Context(), grant(t, "read", "Acme", "shop"))
-		failure(t, err, githubauth.ReasonUnauthorized)
+		failure(t, err, rest.ReasonUnauthorized)
 		if token.Value() != "" {
 			t.Errorf("%.20q gives a token", bad)
 		}

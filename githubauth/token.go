@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"sallyport/githubauth/scope"
 )
 
 // A Token is a credential that GitHub gave, and what it is good for. However it is
@@ -17,9 +19,9 @@ type Token struct {
 	// Lifetime is how long it was good for when it came, whatever this machine's
 	// clock says: timers go by it. Zero where it is not known.
 	Lifetime     time.Duration
-	Permissions  Permissions // as GitHub gave them; nil for a static token
-	Owner        string      // as GitHub spells it
-	Repositories []string    // names without the owner, sorted
+	Permissions  scope.Permissions // as GitHub gave them; nil for a static token
+	Owner        string            // as GitHub spells it
+	Repositories []string          // names without the owner, sorted
 	// Downscoped says that the token can do no more than Permissions on no more than
 	// Repositories. A static token is not.
 	Downscoped bool
@@ -39,6 +41,12 @@ func (t Token) Value() string {
 		return ""
 	}
 	return *t.value
+}
+
+// isValue reports whether s can be a credential: it goes into header fields and
+// lines of text. GitHub's are between 40 and some 600 characters.
+func isValue(s string) bool {
+	return 8 <= len(s) && len(s) <= 4096 && strings.IndexFunc(s, func(r rune) bool { return r < '!' || r > '~' }) < 0
 }
 
 // String tells what the token is for, without its value.

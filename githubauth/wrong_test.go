@@ -7,6 +7,7 @@ import (
 
 	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/rest"
 )
 
 // TestUnknownApp: a number that is no App's is told as that, not as an App that is
@@ -33,7 +34,7 @@ func TestUnknownApp(t *testing.T) {
 			t.Errorf("%s with the right number: %v", name, err)
 		}
 		err := call(wrong, "Acme")
-		e := failure(t, err, githubauth.ReasonUnauthorized)
+		e := failure(t, err, rest.ReasonUnauthorized)
 		for _, part := range []string{"App 815", `"Integration not found"`} {
 			if !strings.Contains(e.Error(), part) {
 				t.Errorf("%s: no %q in %v", name, part, e)
@@ -44,7 +45,7 @@ func TestUnknownApp(t *testing.T) {
 		}
 		noSecrets(t, wrong, err)
 	}
-	e := failure(t, calls["mint"](right, "nobody"), githubauth.ReasonNotInstalled)
+	e := failure(t, calls["mint"](right, "nobody"), rest.ReasonNotInstalled)
 	for _, part := range []string{"App 4711 is not installed for nobody", `"Not Found"`} {
 		if !strings.Contains(e.Error(), part) {
 			t.Errorf("no %q in %v", part, e)
@@ -98,10 +99,10 @@ func TestRenamedWhileKnown(t *testing.T) {
 	b.github.Accounts[0].Login = "NewName"
 	b.github.Unlock()
 	_, err := b.app.Mint(t.Context(), old)
-	failure(t, err, githubauth.ReasonWiderScope) // it is what GitHub gave
+	failure(t, err, rest.ReasonWiderScope) // it is what GitHub gave
 	noSecrets(t, b, err)
 	_, err = b.app.Mint(t.Context(), old)
-	failure(t, err, githubauth.ReasonNotInstalled)
+	failure(t, err, rest.ReasonNotInstalled)
 	if n := len(b.github.Alive()); n != good {
 		t.Errorf("%d tokens are alive, want %d", n, good)
 	}
@@ -117,14 +118,14 @@ func TestOutsideOfTheInstallation(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	_, err := b.app.Outside(t.Context(), grant(t, "issues-write", "octocat", "hello"))
-	if e := failure(t, err, githubauth.ReasonNotPermitted); !strings.Contains(e.Error(), `does not have issues: write, which profile "issues-write" needs`) {
+	if e := failure(t, err, rest.ReasonNotPermitted); !strings.Contains(e.Error(), `does not have issues: write, which profile "issues-write" needs`) {
 		t.Error(e)
 	}
 	b.github.Lock()
 	b.github.Accounts[1].Suspended = true
 	b.github.Unlock()
 	_, err = b.app.Outside(t.Context(), grant(t, "read", "octocat", "hello", "gone"))
-	if e := failure(t, err, githubauth.ReasonNotPermitted); !strings.Contains(e.Error(), "suspended") {
+	if e := failure(t, err, rest.ReasonNotPermitted); !strings.Contains(e.Error(), "suspended") {
 		t.Error(e)
 	}
 	if got, err := b.app.Outside(t.Context(), grant(t, "read", "Acme", "shop", "gone")); err != nil || !slices.Equal(got, []string{"gone"}) {

@@ -12,6 +12,7 @@ import (
 	"sallyport/executor/dispatch"
 	"sallyport/executor/plan"
 	"sallyport/githubauth"
+	"sallyport/githubauth/scope"
 )
 
 // gitHubSettings say how runs get at GitHub; without an App and a token they do
@@ -122,11 +123,11 @@ func revokeLeft(s settings, log *slog.Logger) error {
 	return dispatch.RevokeLeft(s.State, access, log)
 }
 
-func (g gitHubSettings) loadProfiles(log *slog.Logger) (*githubauth.Profiles, error) {
+func (g gitHubSettings) loadProfiles(log *slog.Logger) (*scope.Profiles, error) {
 	if g.Profiles == "" {
-		return githubauth.DefaultProfiles(), nil
+		return scope.DefaultProfiles(), nil
 	}
-	profiles, err := githubauth.Load(g.Profiles)
+	profiles, err := scope.Load(g.Profiles)
 	if err != nil {
 		return nil, err
 	}

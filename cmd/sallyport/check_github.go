@@ -13,6 +13,7 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/allowlist"
 	"sallyport/githubauth"
+	"sallyport/githubauth/scope"
 )
 
 // gitHubCheck is what "check" looks at of access to GitHub, and finds.
@@ -23,7 +24,7 @@ type gitHubCheck struct {
 	wanted   bool
 	allow    string // the allowlist's path
 	policies *firewall.Policies
-	profiles *githubauth.Profiles
+	profiles *scope.Profiles
 	hosts    githubauth.Hosts
 	said     string // of the App, "" where it was not asked for
 	warned   int
@@ -63,12 +64,12 @@ func (c *gitHubCheck) gitHub(ctx context.Context) (warned int, err error) {
 	return c.warned, err
 }
 
-func (c *gitHubCheck) loadProfiles() (*githubauth.Profiles, error) {
+func (c *gitHubCheck) loadProfiles() (*scope.Profiles, error) {
 	if c.file == "" {
-		return githubauth.DefaultProfiles(), nil
+		return scope.DefaultProfiles(), nil
 	}
-	profiles, err := githubauth.Load(c.file)
-	faults, ok := errors.AsType[githubauth.FileErrors](err)
+	profiles, err := scope.Load(c.file)
+	faults, ok := errors.AsType[scope.FileErrors](err)
 	if !ok {
 		return profiles, err
 	}

@@ -13,6 +13,8 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
 	"sallyport/githubauth"
+	"sallyport/githubauth/rest"
+	"sallyport/githubauth/scope"
 )
 
 // checkRun holds the request in the file to policies, profiles and installation.
@@ -94,7 +96,7 @@ func (c *gitHubCheck) fault(field, format string, args ...any) error {
 
 // installed asks GitHub whether the App may act on the repositories of a grant,
 // where the App's settings are there.
-func (c *gitHubCheck) installed(ctx context.Context, g githubauth.Grant) error {
+func (c *gitHubCheck) installed(ctx context.Context, g scope.Grant) error {
 	asked := g.Owner + "/" + strings.Join(g.Repositories, ", "+g.Owner+"/")
 	app, err := c.gitHubApp()
 	if err != nil {
@@ -106,7 +108,7 @@ func (c *gitHubCheck) installed(ctx context.Context, g githubauth.Grant) error {
 		return nil
 	}
 	outside, err := app.Outside(ctx, g)
-	if e, ok := errors.AsType[*githubauth.Error](err); ok && e.Reason == githubauth.ReasonNotPermitted && e.Status == 0 {
+	if e, ok := errors.AsType[*rest.Error](err); ok && e.Reason == rest.ReasonNotPermitted && e.Status == 0 {
 		return c.fault("opts.githubAccess", "%s", e.Problem)
 	}
 	if err != nil {

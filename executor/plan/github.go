@@ -7,12 +7,12 @@ import (
 	"unicode"
 
 	"sallyport/executor/api"
-	"sallyport/githubauth"
+	"sallyport/githubauth/scope"
 )
 
 // A GitHubService is what the executor offers of GitHub.
 type GitHubService struct {
-	Profiles *githubauth.Profiles
+	Profiles *scope.Profiles
 	// AllowKey is the service's ceiling for the App's private key: without it no run
 	// gets the key, whatever its profile says.
 	AllowKey bool
@@ -20,7 +20,7 @@ type GitHubService struct {
 
 // GitHub is what one run may do on GitHub.
 type GitHub struct {
-	Grant githubauth.Grant
+	Grant scope.Grant
 	// Key says that the App's private key goes in.
 	Key bool
 	// Repo is the repository to check out, Branch the branch; empty for neither.
@@ -70,7 +70,7 @@ func repositories(a *api.GithubAccess) []string {
 
 // judgeKey holds a wish for the App's private key to profile and service. There
 // is no third way to it.
-func (s *Service) judgeKey(a *api.GithubAccess, profile githubauth.Profile) *api.Problem {
+func (s *Service) judgeKey(a *api.GithubAccess, profile scope.Profile) *api.Problem {
 	const field = "opts.githubAccess.allowMcpAppAuth"
 	switch {
 	case !a.AllowMcpAppAuth:

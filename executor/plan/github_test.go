@@ -8,7 +8,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/caller"
 	"sallyport/executor/plan"
-	"sallyport/githubauth"
+	"sallyport/githubauth/scope"
 )
 
 func gitHubRequest(change func(*api.GithubAccess)) api.Request {
@@ -20,7 +20,7 @@ func gitHubRequest(change func(*api.GithubAccess)) api.Request {
 
 func gitHubService(allowKey bool) *plan.Service {
 	s := service()
-	s.GitHub = &plan.GitHubService{Profiles: githubauth.DefaultProfiles(), AllowKey: allowKey}
+	s.GitHub = &plan.GitHubService{Profiles: scope.DefaultProfiles(), AllowKey: allowKey}
 	return s
 }
 

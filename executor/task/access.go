@@ -16,6 +16,7 @@ import (
 	"sallyport/executor/plan"
 	"sallyport/executor/tokens"
 	"sallyport/githubauth"
+	"sallyport/githubauth/rest"
 )
 
 // A GitHub gives tasks their access to GitHub.
@@ -187,7 +188,7 @@ func (a *access) close() *api.GithubReceipt {
 // tokenFailed says what a failed mint means for the run.
 func tokenFailed(err error) *api.Error {
 	failure := &api.Error{Code: api.CodeGithubToken, Message: err.Error()}
-	var e *githubauth.Error
+	var e *rest.Error
 	if errors.As(err, &e) {
 		failure.Retryable = e.Retryable
 		failure.Details = map[string]any{"reason": string(e.Reason)}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"sallyport/executor/tokens"
-	"sallyport/githubauth"
+	"sallyport/githubauth/scope"
 )
 
 // TestFirst: the first look says of each run what came of its tokens, and does not
@@ -24,7 +24,7 @@ func TestFirst(t *testing.T) {
 		killed := open(t, dir, i, log)
 		take := func(run string) {
 			t.Helper()
-			if _, err := killed.Take(t.Context(), run, githubauth.Grant{}); err != nil {
+			if _, err := killed.Take(t.Context(), run, scope.Grant{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -86,7 +86,7 @@ func TestRevokeFailsOnce(t *testing.T) {
 		for n := range 100 {
 			var held []*tokens.Held
 			for range 20 {
-				h, err := k.Take(ctx, "run", githubauth.Grant{})
+				h, err := k.Take(ctx, "run", scope.Grant{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -125,7 +125,7 @@ func TestForeign(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir, i, log := t.TempDir(), newIssuer(), new(strings.Builder)
-				if _, err := open(t, dir, i, log).Take(t.Context(), "run", githubauth.Grant{}); err != nil {
+				if _, err := open(t, dir, i, log).Take(t.Context(), "run", scope.Grant{}); err != nil {
 					t.Fatal(err)
 				}
 				var issuer tokens.Issuer
@@ -146,7 +146,7 @@ func TestForeign(t *testing.T) {
 				if got := fates(openAs(t, dir, i, same, log).First(t.Context())); got["run"] != "revoked" || i.living() != 0 {
 					t.Errorf("control: %v, %d live", got, i.living())
 				}
-				if _, err := open(t, dir, i, log).Take(t.Context(), "run", githubauth.Grant{}); err != nil {
+				if _, err := open(t, dir, i, log).Take(t.Context(), "run", scope.Grant{}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(2 * time.Hour)

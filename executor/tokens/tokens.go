@@ -19,11 +19,12 @@ import (
 	"sync"
 
 	"sallyport/githubauth"
+	"sallyport/githubauth/scope"
 )
 
 // An Issuer gives and ends tokens; *githubauth.App and *githubauth.Static are.
 type Issuer interface {
-	Mint(ctx context.Context, g githubauth.Grant) (githubauth.Token, error)
+	Mint(ctx context.Context, g scope.Grant) (githubauth.Token, error)
 	Revoke(ctx context.Context, token string) error
 	Identity(ctx context.Context, t githubauth.Token) (githubauth.Identity, error)
 	Hosts() githubauth.Hosts
@@ -87,8 +88,8 @@ type Held struct {
 }
 
 // Take mints a token for a run and writes it down. The error is a
-// *githubauth.Error where GitHub gave none.
-func (k *Keeper) Take(ctx context.Context, run string, g githubauth.Grant) (*Held, error) {
+// *rest.Error where GitHub gave none.
+func (k *Keeper) Take(ctx context.Context, run string, g scope.Grant) (*Held, error) {
 	token, err := k.Mint(ctx, g)
 	if err != nil {
 		return nil, err

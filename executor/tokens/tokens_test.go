@@ -16,6 +16,7 @@ import (
 
 	"sallyport/executor/tokens"
 	"sallyport/githubauth"
+	"sallyport/githubauth/scope"
 )
 
 // An issuer plays GitHub as the keeper sees it; package githubauth is tested
@@ -33,7 +34,7 @@ type issuer struct {
 
 func newIssuer() *issuer { return &issuer{alive: map[string]bool{}} }
 
-func (i *issuer) Mint(context.Context, githubauth.Grant) (githubauth.Token, error) {
+func (i *issuer) Mint(context.Context, scope.Grant) (githubauth.Token, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.made++
@@ -134,7 +135,7 @@ func records(t *testing.T, dir string) []string {
 func TestTakeAndRevoke(t *testing.T) {
 	dir, i, log := t.TempDir(), newIssuer(), new(strings.Builder)
 	k := open(t, dir, i, log)
-	held, err := k.Take(t.Context(), "run1", githubauth.Grant{})
+	held, err := k.Take(t.Context(), "run1", scope.Grant{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestTakeAndRevoke(t *testing.T) {
 	}
 
 	i.plain = true
-	held, err = k.Take(t.Context(), "run2", githubauth.Grant{})
+	held, err = k.Take(t.Context(), "run2", scope.Grant{})
 	if err != nil || len(records(t, dir)) != 0 {
 		t.Errorf("a static token was written down: %v, %v", records(t, dir), err)
 	}
@@ -172,7 +173,7 @@ func TestKilled(t *testing.T) {
 		dir, i, log := t.TempDir(), newIssuer(), new(strings.Builder)
 		first := open(t, dir, i, log)
 		for n := range 3 {
-			if _, err := first.Take(t.Context(), fmt.Sprint("run", n), githubauth.Grant{}); err != nil {
+			if _, err := first.Take(t.Context(), fmt.Sprint("run", n), scope.Grant{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -182,7 +183,7 @@ func TestKilled(t *testing.T) {
 		i.set(errors.New("no connection"))
 
 		next := open(t, dir, i, log)
-		mine, err := next.Take(t.Context(), "run9", githubauth.Grant{})
+		mine, err := next.Take(t.Context(), "run9", scope.Grant{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +229,7 @@ func TestExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, i, log := t.TempDir(), newIssuer(), new(strings.Builder)
 		k := open(t, dir, i, log)
-		if _, err := k.Take(t.Context(), "run", githubauth.Grant{}); err != nil {
+		if _, err := k.Take(t.Context(), "run", scope.Grant{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -252,7 +253,7 @@ func TestNotWritten(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Take(t.Context(), "run", githubauth.Grant{}); err == nil || i.living() != 0 {
+	if _, err := k.Take(t.Context(), "run", scope.Grant{}); err == nil || i.living() != 0 {
 		t.Errorf("%v, %d tokens live", err, i.living())
 	}
 }

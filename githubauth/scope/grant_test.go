@@ -1,11 +1,10 @@
-package githubauth_test
+package scope_test
 
 import (
 	"strings"
 	"testing"
 
-	"sallyport/githubauth"
-	"sallyport/githubauth/githubtest"
+	"sallyport/githubauth/scope"
 )
 
 func TestNewGrant(t *testing.T) {
@@ -13,7 +12,7 @@ func TestNewGrant(t *testing.T) {
 	for i := range many {
 		many[i] = "r" + strings.Repeat("x", i%90) + string(rune('a'+i/90))
 	}
-	profiles := githubauth.DefaultProfiles()
+	profiles := scope.DefaultProfiles()
 	for _, test := range []struct {
 		name, profile, owner string
 		repositories         []string
@@ -45,7 +44,7 @@ func TestNewGrant(t *testing.T) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.wrong)
 		}
 	}
-	for _, none := range []*githubauth.Profiles{nil, new(githubauth.Profiles)} {
+	for _, none := range []*scope.Profiles{nil, new(scope.Profiles)} {
 		if _, err := none.NewGrant("read", "acme", []string{"shop"}); err == nil {
 			t.Error("no profiles grant something")
 		}
@@ -55,63 +54,24 @@ func TestNewGrant(t *testing.T) {
 	}
 }
 
-// TestForgedGrants: a grant that was not judged, or was changed since, is not sent.
-//
-// probe: G1
-// oracle: GitHub's list of requests, and the addresses that were dialed
-func TestForgedGrants(t *testing.T) {
-	b := newBench(t, nil)
-	static, _ := newStatic(t, b, githubtest.PAT)
-	good := func(change func(*githubauth.Grant)) githubauth.Grant {
-		g := grant(t, "read", "Acme", "shop")
-		change(&g)
-		return g
-	}
-	for name, g := range map[string]githubauth.Grant{
-		"zero":             {},
-		"by hand":          {Owner: "Acme", Repositories: []string{"shop"}, Profile: githubauth.Builtin()[0]},
-		"no repositories":  good(func(g *githubauth.Grant) { g.Repositories = nil }),
-		"no permissions":   good(func(g *githubauth.Grant) { g.Profile.Permissions = nil }),
-		"none at all":      good(func(g *githubauth.Grant) { clear(g.Profile.Permissions) }),
-		"beyond":           good(func(g *githubauth.Grant) { g.Profile.Permissions["administration"] = "write" }),
-		"an unknown level": good(func(g *githubauth.Grant) { g.Profile.Permissions["contents"] = "all" }),
-		"an empty level":   good(func(g *githubauth.Grant) { g.Profile.Permissions["contents"] = "" }),
-		"another owner":    good(func(g *githubauth.Grant) { g.Owner = "x/../Acme" }),
-	} {
-		token, err := b.app.Mint(t.Context(), g)
-		failure(t, err, githubauth.ReasonInvalidGrant)
-		again, err := static.Mint(t.Context(), g)
-		failure(t, err, githubauth.ReasonInvalidGrant)
-		if token.Value() != "" || again.Value() != "" {
-			t.Errorf("%s: got a token", name)
-		}
-	}
-	if len(b.github.Asked()) != 0 || len(b.dialed.String()) != 0 {
-		t.Errorf("GitHub was asked: %v", b.github.Asked())
-	}
-	if _, err := b.app.Mint(t.Context(), good(func(*githubauth.Grant) {})); err != nil {
-		t.Errorf("the one that is right: %v", err)
-	}
-}
-
 // TestProfilesAreImmutable: what is handed out can be changed without effect.
 func TestProfilesAreImmutable(t *testing.T) {
-	profiles := githubauth.DefaultProfiles()
+	profiles := scope.DefaultProfiles()
 	p, _ := profiles.Get("read")
 	p.Permissions["contents"] = "write"
 	profiles.Ceiling()["administration"] = "write"
-	githubauth.Builtin()[0].Permissions["contents"] = "write"
+	scope.Builtin()[0].Permissions["contents"] = "write"
 	g, err := profiles.NewGrant("read", "acme", []string{"shop"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Profile.Permissions["contents"] != "read" || profiles.Ceiling()["administration"] != "" || githubauth.Builtin()[0].Permissions["contents"] != "read" {
+	if g.Profile.Permissions["contents"] != "read" || profiles.Ceiling()["administration"] != "" || scope.Builtin()[0].Permissions["contents"] != "read" {
 		t.Errorf("%v; ceiling %v", g, profiles.Ceiling())
 	}
 }
 
 func TestWithin(t *testing.T) {
-	type P = githubauth.Permissions
+	type P = scope.Permissions
 	ceiling := P{"contents": "write", "issues": "read", "organization_projects": "admin", "odd": "all"}
 	for _, test := range []struct {
 		p    P
@@ -129,7 +89,7 @@ func TestWithin(t *testing.T) {
 		{P{"odd": "read"}, "odd"},
 	} {
 		err := test.p.Within(ceiling)
-		wide, _ := err.(*githubauth.WiderError)
+		wide, _ := err.(*scope.WiderError)
 		if (err == nil) != (test.what == "") || wide != nil && wide.Permission != test.what {
 			t.Errorf("%v: %v, want %q", test.p, err, test.what)
 		}

@@ -1,17 +1,75 @@
-package githubauth
+package scope
 
 import (
+	"bytes"
+	"io"
+	"os"
+
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/agnivade/levenshtein"
 	"github.com/goccy/go-yaml/ast"
 
+	"sallyport/githubauth/plain"
 	"sallyport/internal/strictyaml"
 )
+
+// A FileError is one fault of a file of profiles: its place, and what would be right.
+type FileError = strictyaml.FileError
+
+// FileErrors are all faults of a file in the order of their lines, one on each line
+// of Error. It is never returned empty as an error.
+type FileErrors = strictyaml.FileErrors
+
+// A reader reads one file and collects its faults.
+type reader struct{ strictyaml.Reader }
+
+func newReader(name string) *reader {
+	return &reader{strictyaml.Reader{File: name, Rules: strictyaml.Rules{
+		MaxBytes:  256 << 10, // this and the next are far above a real one
+		MaxLevels: 16,
+		Needs:     `it begins with "version: 1"`,
+		Terse:     true,
+		Quote:     plain.Quote,
+		Show:      plain.Line,
+		Suggest:   suggest,
+	}}}
+}
+
+// Load reads the file of profiles at path; see Parse.
+func Load(path string) (*Profiles, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, strictyaml.Unreadable(path, err)
+	}
+	defer f.Close()
+	return parse(path, f)
+}
+
+// Parse reads a file of profiles; name is for messages. The built-in profiles are
+// in what it returns, too, and the file cannot change them other than by a ceiling
+// that some of them are beyond. It is strict: unknown and duplicate keys, unknown
+// permissions and levels, and a profile beyond the ceiling are errors. The error is
+// of type FileErrors and holds every fault with its line.
+func Parse(name string, text []byte) (*Profiles, error) {
+	return parse(name, bytes.NewReader(text))
+}
+
+func parse(name string, file io.Reader) (*Profiles, error) {
+	r := newReader(name)
+	ps := DefaultProfiles()
+	ps.file = name
+	if body := r.Document(file); body != nil {
+		r.profiles(body, ps)
+	}
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	return ps, nil
+}
 
 // The words of the file.
 const (
@@ -37,7 +95,7 @@ func (r *reader) profiles(body ast.Node, ps *Profiles) {
 	if n, ok := fields[wordVersion]; !ok {
 		r.Fault(strictyaml.Pos{Line: 1, Column: 1}, wordVersion, `is missing: begin the file with "version: 1"`)
 	} else if v := n.GetToken(); n.Type() != ast.IntegerType || v.Value != "1" {
-		r.Fault(strictyaml.At(v), wordVersion, `%s is no version that is known here: write "version: 1"`, quote(v.Value))
+		r.Fault(strictyaml.At(v), wordVersion, `%s is no version that is known here: write "version: 1"`, plain.Quote(v.Value))
 	}
 	ceiling := ps.ceiling
 	if n, ok := fields[wordCeiling]; ok {
@@ -53,13 +111,13 @@ func (r *reader) profiles(body ast.Node, ps *Profiles) {
 		return
 	}
 	for _, kv := range r.Pairs(n, wordProfiles) {
-		field := wordProfiles + "." + clean(kv.Key)
-		_, taken := ps.byName[kv.Key] // a pair is there once, so by a built-in one
+		field := wordProfiles + "." + plain.Line(kv.Key)
+		_, builtIn := ps.byName[kv.Key] // the file has no key twice
 		switch {
 		case !nameForm.MatchString(kv.Key):
-			r.Fault(kv.At, field, "%s is not a name: a name is of lower-case letters, digits, - and _, at most 63 of them", quote(kv.Key))
-		case taken:
-			r.Fault(kv.At, field, "%s is built in and stays as it is: choose another name", quote(kv.Key))
+			r.Fault(kv.At, field, "%s is not a name: a name is of lower-case letters, digits, - and _, at most 63 of them", plain.Quote(kv.Key))
+		case builtIn:
+			r.Fault(kv.At, field, "%s is built in and stays as it is: choose another name", plain.Quote(kv.Key))
 		default:
 			ps.byName[kv.Key] = r.profile(kv, field, ceiling)
 			ps.lines[kv.Key] = kv.At.Line
@@ -99,16 +157,16 @@ func (r *reader) profile(kv strictyaml.Pair, field string, ceiling Permissions) 
 func (r *reader) permissions(n ast.Node, field string) Permissions {
 	ps := Permissions{}
 	for _, kv := range r.Pairs(n, field) {
-		level, p, ok := r.Text(kv.Value, field+"."+clean(kv.Key), "a level: write read or write")
+		level, p, ok := r.Text(kv.Value, field+"."+plain.Line(kv.Key), "a level: write read or write")
 		if !ok {
 			continue
 		}
 		known, ok := knownPermissions[kv.Key]
 		switch {
 		case !ok:
-			r.Fault(kv.At, field, "GitHub knows no permission %s%s", quote(kv.Key), suggest(kv.Key, permissionNames()))
+			r.Fault(kv.At, field, "GitHub knows no permission %s%s", plain.Quote(kv.Key), suggest(kv.Key, permissionNames()))
 		case !slices.Contains(known.levels, level):
-			r.Fault(p, field+"."+kv.Key, "%s is no level of it, it has %s", quote(level), strings.Join(known.levels, ", "))
+			r.Fault(p, field+"."+kv.Key, "%s is no level of it, it has %s", plain.Quote(level), strings.Join(known.levels, ", "))
 		default:
 			ps[kv.Key] = level
 		}
@@ -121,7 +179,7 @@ func (r *reader) permissions(n ast.Node, field string) Permissions {
 
 func (r *reader) description(n ast.Node, field string) string {
 	s, p, ok := r.Text(n, field, "a text: put it between quotation marks")
-	if !ok || len(s) <= maxDescription && s == clean(s) {
+	if !ok || len(s) <= maxDescription && s == plain.Line(s) {
 		return s
 	}
 	r.Fault(p, field, "a description is one line of at most %d bytes, without credentials", maxDescription)
@@ -150,5 +208,3 @@ func suggest(s string, known []string) string {
 	}
 	return fmt.Sprintf(", did you mean %q?", best)
 }
-
-func quote(s string) string { return strconv.Quote(clean(s)) }

@@ -1,4 +1,7 @@
-package githubauth
+// Package rest makes requests to GitHub's REST API: one at a time, again where that may
+// help, with an Error that says what to do and holds no credential. It knows no
+// operation of that API; who calls does.
+package rest
 
 import (
 	"context"
@@ -13,12 +16,14 @@ import (
 	"strings"
 	"time"
 
+	"sallyport/githubauth/plain"
+
 	"github.com/google/go-github/v62/github"
 )
 
 const (
-	// DefaultAPIBaseURL is the API of github.com.
-	DefaultAPIBaseURL = "https://api.github.com/"
+	// DefaultBaseURL is the API of github.com.
+	DefaultBaseURL = "https://api.github.com/"
 
 	maxAnswer = 8 << 20 // bytes; a repository takes some 6 kB, and there may be 500
 	userAgent = "sallyport"
@@ -27,18 +32,18 @@ const (
 // A Dial opens a connection, as net.Dialer.DialContext does.
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// parseBase checks the address of an API and completes it: GitHub Enterprise
+// ParseBase checks the address of an API and completes it: GitHub Enterprise
 // Server's is under /api/v3/.
-func parseBase(base string) (*url.URL, error) {
+func ParseBase(base string) (*url.URL, error) {
 	if base == "" {
-		base = DefaultAPIBaseURL
+		base = DefaultBaseURL
 	}
 	u, err := url.Parse(base)
 	switch {
 	case err != nil:
 		return nil, errors.New("the address of GitHub's API is not a URL")
 	case u.Scheme != "https":
-		return nil, fmt.Errorf("the address of GitHub's API has to begin with https://, not %q", clean(u.Scheme))
+		return nil, fmt.Errorf("the address of GitHub's API has to begin with https://, not %q", plain.Line(u.Scheme))
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Hostname() == "":
 		return nil, errors.New("the address of GitHub's API is a host and a path, such as https://github.example.com/api/v3/")
 	}
@@ -75,9 +80,9 @@ func publicAPI(u *url.URL) string {
 	return "https://" + right + "/"
 }
 
-// newTransport trusts roots, the system's where nil, and goes through the proxy
+// NewTransport trusts roots, the system's where nil, and goes through the proxy
 // that the environment names.
-func newTransport(roots *x509.CertPool, dial Dial) http.RoundTripper {
+func NewTransport(roots *x509.CertPool, dial Dial) http.RoundTripper {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: attemptTimeout}).DialContext
 	}
@@ -106,15 +111,15 @@ func (c capped) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// An endpoint is a GitHub to which requests go with one kind of credential.
-type endpoint struct {
+// An Endpoint is a GitHub to which requests go with one kind of credential.
+type Endpoint struct {
 	base *url.URL
 	http *http.Client
 }
 
-// newEndpoint follows no redirect: it would carry the credential along.
-func newEndpoint(base *url.URL, transport http.RoundTripper) *endpoint {
-	return &endpoint{base, &http.Client{
+// NewEndpoint follows no redirect: it would carry the credential along.
+func NewEndpoint(base *url.URL, transport http.RoundTripper) *Endpoint {
+	return &Endpoint{base, &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -122,7 +127,7 @@ func newEndpoint(base *url.URL, transport http.RoundTripper) *endpoint {
 
 // client is made for each request: go-github's remembers a rate limit and then
 // refuses by itself, and that is GitHub's to say.
-func (e *endpoint) client() *github.Client {
+func (e *Endpoint) client() *github.Client {
 	client := github.NewClient(e.http)
 	client.BaseURL, client.UserAgent = e.base, userAgent
 	return client

@@ -1,12 +1,10 @@
-package githubauth
+package rest
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
-	"strings"
 	"time"
-	"unicode"
 )
 
 // A Reason is a stable word for what went wrong.
@@ -41,10 +39,10 @@ type Error struct {
 	RetryAfter time.Duration
 	Problem    string // what is wrong, and what to do
 
-	// err is a context's error or that of a grant, nothing that carries a request.
-	err  error
-	date time.Time // of the answer, by GitHub's clock; zero where it did not say
-	says string    // what GitHub wrote, as a part of Problem; "" where nothing
+	// Cause is a context's error or that of a grant, nothing that carries a request.
+	Cause error
+	Date  time.Time // of the answer, by GitHub's clock; zero where it did not say
+	Says  string    // what GitHub wrote, as a part of Problem; "" where nothing
 }
 
 func (e *Error) Error() string {
@@ -56,28 +54,23 @@ func (e *Error) Error() string {
 }
 
 // Unwrap gives context.Canceled and context.DeadlineExceeded to errors.Is.
-func (e *Error) Unwrap() error { return e.err }
+func (e *Error) Unwrap() error { return e.Cause }
 
-// secretForms are the shapes of GitHub's tokens (its documentation, "GitHub's token
-// formats"), of a JWT and of a PEM, whole or cut.
-var secretForms = regexp.MustCompile(`gh[a-z]_[A-Za-z0-9_.-]+|github_pat_\w+|eyJ[\w-]{8,}(\.[\w-]*)*|-----BEGIN[^\x00]*`)
+// Malformed is the error of an answer that GitHub does not give.
+func Malformed(op, problem string) *Error {
+	return &Error{Op: op, Reason: ReasonMalformed, Problem: problem}
+}
 
-// maxQuoted bounds what an error quotes of another's text, in bytes.
-const maxQuoted = 200
+// Absent reports whether what was asked for is not there, or not to be seen.
+func Absent(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status == http.StatusNotFound && e.Reason == ReasonNotPermitted
+}
 
-// clean makes text of others fit to be quoted: one line, short, and without
-// anything that looks like a credential.
-func clean(text string) string {
-	text = secretForms.ReplaceAllString(text, "[redacted]")
-	text = strings.ToValidUTF8(text, "?")
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)
-	if len(text) > maxQuoted {
-		text = strings.ToValidUTF8(text[:maxQuoted], "") + "..."
+// Status is the HTTP status of a refusal, 0 where there is none.
+func Status(err error) int {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Status
 	}
-	return text
+	return 0
 }

@@ -1,4 +1,4 @@
-package githubauth
+package rest
 
 import (
 	"context"
@@ -13,38 +13,39 @@ import (
 
 const (
 	attemptTimeout = 10 * time.Second // of one request
-	overallTimeout = 30 * time.Second // of a call with all that it takes
+	// Timeout bounds a call with all that it takes.
+	Timeout = 30 * time.Second
 )
 
-// A call is one request to GitHub.
-type call struct {
-	op           string // for messages
-	method, path string
-	body         any
-	token        string // where the client has no credential of its own
-	// lost gets what came of an answer that had no end, before the call is made
+// A Call is one request to GitHub.
+type Call struct {
+	Op           string // for messages
+	Method, Path string
+	Body         any
+	Token        string // where the endpoint has no credential of its own
+	// Lost gets what came of an answer that had no end, before the call is made
 	// again. If nil, there is nothing in such an answer that matters.
-	lost func(part []byte)
+	Lost func(part []byte)
 }
 
-// An answer is what GitHub said to a call that it took.
-type answer struct {
-	status int // 2xx
-	body   []byte
-	header http.Header
+// An Answer is what GitHub said to a call that it took.
+type Answer struct {
+	Status int // 2xx
+	Body   []byte
+	Header http.Header
 }
 
-// do makes a call, again where that may help, until ctx ends. The error is an
+// Do makes a call, again where that may help, until ctx ends. The error is an
 // *Error, beside which may be a part of the last answer.
-func do(ctx context.Context, to *endpoint, c call) (answer, error) {
+func (to *Endpoint) Do(ctx context.Context, c Call) (Answer, error) {
 	var last *Error
 	var part []byte
-	once := func() (answer, error) {
-		if len(part) > 0 && c.lost != nil {
-			c.lost(part)
+	once := func() (Answer, error) {
+		if len(part) > 0 && c.Lost != nil {
+			c.Lost(part)
 		}
 		a, err := attempt(ctx, to, c)
-		part = a.body
+		part = a.Body
 		if err == nil {
 			return a, nil
 		}
@@ -59,7 +60,7 @@ func do(ctx context.Context, to *endpoint, c call) (answer, error) {
 	}
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval, waits.Multiplier = 500*time.Millisecond, 5*time.Second, 2
-	limit := overallTimeout
+	limit := Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = max(time.Until(deadline), time.Millisecond) // 0 would be none
 	}
@@ -68,7 +69,7 @@ func do(ctx context.Context, to *endpoint, c call) (answer, error) {
 		return a, nil
 	}
 	if ended := ctx.Err(); errors.Is(ended, context.Canceled) {
-		last = &Error{Op: c.op, Reason: ReasonCancelled, Problem: "cancelled", err: ended}
+		last = &Error{Op: c.Op, Reason: ReasonCancelled, Problem: "cancelled", Cause: ended}
 	}
 	return a, last
 }
@@ -83,42 +84,42 @@ func passing(e *Error) bool {
 }
 
 // attempt makes a call once.
-func attempt(ctx context.Context, to *endpoint, c call) (answer, *Error) {
+func attempt(ctx context.Context, to *Endpoint, c Call) (Answer, *Error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	client := to.client()
-	req, err := client.NewRequest(c.method, c.path, c.body)
+	req, err := client.NewRequest(c.Method, c.Path, c.Body)
 	if err != nil {
-		return answer{}, &Error{Op: c.op, Reason: ReasonInvalidGrant, Problem: "the request cannot be made"}
+		return Answer{}, &Error{Op: c.Op, Reason: ReasonInvalidGrant, Problem: "the request cannot be made"}
 	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
 	resp, err := client.BareDo(ctx, req)
 	if resp == nil {
-		return answer{}, c.noAnswer(err)
+		return Answer{}, c.noAnswer(err)
 	}
 	defer resp.Body.Close()
 	if code := resp.StatusCode; code < 200 || code > 299 {
-		return answer{}, c.refused(resp.Response, err)
+		return Answer{}, c.refused(resp.Response, err)
 	}
 	body, err := io.ReadAll(resp.Body)
-	a := answer{status: resp.StatusCode, body: body, header: resp.Header}
+	a := Answer{Status: resp.StatusCode, Body: body, Header: resp.Header}
 	switch {
 	case err == nil:
 		return a, nil
 	case ctx.Err() != nil:
 		return a, c.noAnswer(ctx.Err()) // what there is of the answer may hold a token
 	}
-	e := malformed(c.op, "the connection ended in the middle of the answer: try again")
+	e := Malformed(c.Op, "the connection ended in the middle of the answer: try again")
 	e.Retryable = true
 	return a, e
 }
 
-// decode reads the JSON of an answer.
-func decode(op string, body []byte, into any) error {
+// Decode reads the JSON of an answer.
+func Decode(op string, body []byte, into any) error {
 	if err := json.Unmarshal(body, into); err != nil {
-		return malformed(op, "GitHub's answer is not the JSON that it should be: is the address of its API right?")
+		return Malformed(op, "GitHub's answer is not the JSON that it should be: is the address of its API right?")
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package githubauth_test
+package scope_test
 
 import (
 	"errors"
@@ -11,20 +11,20 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/githubauth"
+	"sallyport/githubauth/scope"
 )
 
 // TestBuiltin writes out what the four profiles may do: a change of the table has
 // to be made here, too.
 func TestBuiltin(t *testing.T) {
-	type P = githubauth.Permissions
-	want := []githubauth.Profile{
+	type P = scope.Permissions
+	want := []scope.Profile{
 		{Name: "read", Permissions: P{"contents": "read", "issues": "read", "pull_requests": "read", "metadata": "read"}},
 		{Name: "issues-write", Permissions: P{"contents": "read", "issues": "write", "pull_requests": "read", "metadata": "read"}},
 		{Name: "review-write", Permissions: P{"contents": "read", "issues": "write", "pull_requests": "write", "metadata": "read"}},
 		{Name: "repo-write", Permissions: P{"contents": "write", "issues": "write", "pull_requests": "write", "metadata": "read"}, AllowMcpAppAuth: true},
 	}
-	got := githubauth.Builtin()
+	got := scope.Builtin()
 	for i := range got {
 		if got[i].Description == "" {
 			t.Errorf("%s has no description", got[i].Name)
@@ -34,7 +34,7 @@ func TestBuiltin(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("built in are %+v", got)
 	}
-	profiles := githubauth.DefaultProfiles()
+	profiles := scope.DefaultProfiles()
 	if names := profiles.Names(); !slices.Equal(names, []string{"issues-write", "read", "repo-write", "review-write"}) {
 		t.Errorf("the names are %v", names)
 	}
@@ -50,13 +50,13 @@ func TestBuiltin(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	profiles, err := githubauth.Load("testdata/profiles.yaml")
+	profiles, err := scope.Load("testdata/profiles.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := githubauth.Profile{
+	want := scope.Profile{
 		Name: "docs-write", Description: "pushes to the documentation's repositories",
-		Permissions: githubauth.Permissions{"contents": "write", "metadata": "read", "pages": "write"},
+		Permissions: scope.Permissions{"contents": "write", "metadata": "read", "pages": "write"},
 	}
 	if got, ok := profiles.Get("docs-write"); !ok || !reflect.DeepEqual(got, want) {
 		t.Errorf("docs-write is %+v, %t", got, ok)
@@ -74,8 +74,8 @@ func TestParse(t *testing.T) {
 	if _, err := profiles.NewGrant("docs-write", "acme", []string{"shop"}); err != nil {
 		t.Error(err)
 	}
-	plain, err := githubauth.Parse("x.yaml", []byte("version: 1\n"))
-	if err != nil || !maps.Equal(plain.Ceiling(), githubauth.DefaultProfiles().Ceiling()) || len(plain.Names()) != 4 {
+	plain, err := scope.Parse("x.yaml", []byte("version: 1\n"))
+	if err != nil || !maps.Equal(plain.Ceiling(), scope.DefaultProfiles().Ceiling()) || len(plain.Names()) != 4 {
 		t.Errorf("an empty file: %v, %v", plain, err)
 	}
 }
@@ -96,7 +96,7 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := filepath.Base(path)
-		profiles, err := githubauth.Parse(name, text)
+		profiles, err := scope.Parse(name, text)
 		if err == nil || profiles != nil {
 			t.Errorf("%s is right", name)
 			continue
@@ -120,16 +120,16 @@ func TestFaultsOfBytes(t *testing.T) {
 		{"long", "version: 1\n#" + strings.Repeat("x", 300<<10), "longer than"},
 		{"no YAML", "version: [\n", "YAML syntax"},
 	} {
-		_, err := githubauth.Parse("p.yaml", []byte(test.text))
-		faults, ok := errors.AsType[githubauth.FileErrors](err)
+		_, err := scope.Parse("p.yaml", []byte(test.text))
+		faults, ok := errors.AsType[scope.FileErrors](err)
 		if !ok || len(faults) != 1 || !strings.Contains(err.Error(), test.wrong) || !strings.HasPrefix(err.Error(), "p.yaml:") {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
-	if _, err := githubauth.Load("testdata/absent.yaml"); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "testdata/absent.yaml: ") {
+	if _, err := scope.Load("testdata/absent.yaml"); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "testdata/absent.yaml: ") {
 		t.Error(err)
 	}
-	if _, err := githubauth.Load("testdata"); err == nil {
+	if _, err := scope.Load("testdata"); err == nil {
 		t.Error("a directory is a file of profiles")
 	}
 	var many strings.Builder
@@ -137,8 +137,8 @@ func TestFaultsOfBytes(t *testing.T) {
 	for i := range 300 {
 		many.WriteString("  p" + strings.Repeat("x", i%50) + string(rune('a'+i/50)) + ": {}\n")
 	}
-	_, err := githubauth.Parse("p.yaml", []byte(many.String()))
-	if faults, _ := errors.AsType[githubauth.FileErrors](err); len(faults) != 101 || !strings.Contains(faults[100].Problem, "more faults") {
+	_, err := scope.Parse("p.yaml", []byte(many.String()))
+	if faults, _ := errors.AsType[scope.FileErrors](err); len(faults) != 101 || !strings.Contains(faults[100].Problem, "more faults") {
 		t.Errorf("%d faults", len(faults))
 	}
 }
@@ -152,7 +152,7 @@ func TestLint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	profiles, err := githubauth.Parse("lint.yaml", text)
+	profiles, err := scope.Parse("lint.yaml", text)
 	if err != nil {
 		t.Fatal(err)
 	}

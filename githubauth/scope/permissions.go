@@ -1,10 +1,12 @@
-package githubauth
+package scope
 
 import (
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"sallyport/githubauth/plain"
 )
 
 // The levels of a permission. Each includes those before it.
@@ -43,15 +45,15 @@ type WiderError struct {
 
 func (e *WiderError) Error() string {
 	if e.Ceiling == "" {
-		return fmt.Sprintf("%s: %s is not within the ceiling, which has no %s", clean(e.Permission), clean(e.Level), clean(e.Permission))
+		return fmt.Sprintf("%s: %s is not within the ceiling, which has no %s", plain.Line(e.Permission), plain.Line(e.Level), plain.Line(e.Permission))
 	}
-	return fmt.Sprintf("%s: %s is wider than the ceiling's %s", clean(e.Permission), clean(e.Level), clean(e.Ceiling))
+	return fmt.Sprintf("%s: %s is wider than the ceiling's %s", plain.Line(e.Permission), plain.Line(e.Level), plain.Line(e.Ceiling))
 }
 
 // Within reports, as a *WiderError, the first permission in alphabetical order that
 // ceiling does not have at that level. A word that is no level is never within.
 func (p Permissions) Within(ceiling Permissions) error {
-	for _, name := range p.names() {
+	for _, name := range p.Names() {
 		level, most := rank(p[name]), rank(ceiling[name])
 		if level < 1 || most < 1 || level > most {
 			return &WiderError{name, p[name], ceiling[name]}
@@ -73,13 +75,14 @@ func (p Permissions) Writes() bool {
 // String is the permissions in alphabetical order, such as "contents: read, issues: write".
 func (p Permissions) String() string {
 	var parts []string
-	for _, name := range p.names() {
-		parts = append(parts, clean(name)+": "+clean(p[name]))
+	for _, name := range p.Names() {
+		parts = append(parts, plain.Line(name)+": "+plain.Line(p[name]))
 	}
 	return strings.Join(parts, ", ")
 }
 
-func (p Permissions) names() []string { return slices.Sorted(maps.Keys(p)) }
+// Names are those of the permissions, sorted.
+func (p Permissions) Names() []string { return slices.Sorted(maps.Keys(p)) }
 
 // union adds to p what other has and p has not, or has at a lower level.
 func (p Permissions) union(other Permissions) {

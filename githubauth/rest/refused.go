@@ -1,4 +1,4 @@
-package githubauth
+package rest
 
 import (
 	"context"
@@ -11,18 +11,20 @@ import (
 	"strings"
 	"time"
 
+	"sallyport/githubauth/plain"
+
 	"github.com/google/go-github/v62/github"
 )
 
 // noAnswer says why nothing came back.
-func (c call) noAnswer(err error) *Error {
-	e := &Error{Op: c.op, Reason: ReasonUnreachable, Retryable: true}
+func (c Call) noAnswer(err error) *Error {
+	e := &Error{Op: c.Op, Reason: ReasonUnreachable, Retryable: true}
 	timeout, ok := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, context.Canceled):
-		e.Reason, e.Retryable, e.Problem, e.err = ReasonCancelled, false, "cancelled", context.Canceled
+		e.Reason, e.Retryable, e.Problem, e.Cause = ReasonCancelled, false, "cancelled", context.Canceled
 	case errors.Is(err, context.DeadlineExceeded), ok && timeout.Timeout():
-		e.Reason, e.Problem, e.err = ReasonTimeout, "GitHub did not answer in time: try again later", context.DeadlineExceeded
+		e.Reason, e.Problem, e.Cause = ReasonTimeout, "GitHub did not answer in time: try again later", context.DeadlineExceeded
 	case untrusted(err):
 		e.Retryable = false
 		e.Problem = "the certificate of GitHub's API is not trusted here: add the CA that signed it, or look at what is in between: " + cause(err)
@@ -42,15 +44,15 @@ func cause(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	return clean(err.Error())
+	return plain.Line(err.Error())
 }
 
 // refused says what an answer that is no success means.
-func (c call) refused(resp *http.Response, err error) *Error {
-	e := &Error{Op: c.op, Status: resp.StatusCode}
-	e.date, _ = http.ParseTime(resp.Header.Get("Date"))
+func (c Call) refused(resp *http.Response, err error) *Error {
+	e := &Error{Op: c.Op, Status: resp.StatusCode}
+	e.Date, _ = http.ParseTime(resp.Header.Get("Date"))
 	says := message(err, resp.Request)
-	e.says = says
+	e.Says = says
 	code := resp.StatusCode
 	_, secondary := errors.AsType[*github.AbuseRateLimitError](err)
 	limited := secondary || resp.Header.Get("Retry-After") != "" || resp.Header.Get("X-RateLimit-Remaining") == "0"
@@ -87,7 +89,7 @@ func message(err error, req *http.Request) string {
 	if said == "" || req == nil || repeats(said, req.Header.Get("Authorization")) {
 		return ""
 	}
-	return `: it says "` + clean(said) + `"`
+	return `: it says "` + plain.Line(said) + `"`
 }
 
 // repeats reports whether text holds 12 bytes in a row of a header's credential.
@@ -121,8 +123,4 @@ func retryAfter(h http.Header) time.Duration {
 		}
 	}
 	return 0
-}
-
-func malformed(op, problem string) *Error {
-	return &Error{Op: op, Reason: ReasonMalformed, Problem: problem}
 }

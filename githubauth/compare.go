@@ -6,30 +6,34 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"sallyport/githubauth/plain"
+	"sallyport/githubauth/rest"
+	"sallyport/githubauth/scope"
 )
 
 // minted is GitHub's answer to a request for a token.
 type minted struct {
-	Token        string      `json:"token"`
-	ExpiresAt    time.Time   `json:"expires_at"`
-	Permissions  Permissions `json:"permissions"`
-	Selection    string      `json:"repository_selection"`
+	Token        string            `json:"token"`
+	ExpiresAt    time.Time         `json:"expires_at"`
+	Permissions  scope.Permissions `json:"permissions"`
+	Selection    string            `json:"repository_selection"`
 	Repositories []struct {
 		FullName string `json:"full_name"`
 	} `json:"repositories"`
 }
 
 // compare refuses what is wider than g, then what is narrower.
-func (m minted) compare(op string, g Grant) error {
+func (m minted) compare(op string, g scope.Grant) error {
 	wider := func(format string, args ...any) error {
-		return &Error{Op: op, Reason: ReasonWiderScope, Problem: "the token that GitHub gave " + fmt.Sprintf(format, args...) +
+		return &rest.Error{Op: op, Reason: rest.ReasonWiderScope, Problem: "the token that GitHub gave " + fmt.Sprintf(format, args...) +
 			", which was not asked for; it was not used"}
 	}
-	if wide, ok := errors.AsType[*WiderError](m.Permissions.Within(g.Profile.Permissions)); ok {
-		return wider("has %s: %s", clean(wide.Permission), clean(wide.Level))
+	if wide, ok := errors.AsType[*scope.WiderError](m.Permissions.Within(g.Profile.Permissions)); ok {
+		return wider("has %s: %s", plain.Line(wide.Permission), plain.Line(wide.Level))
 	}
 	if m.Selection != "selected" && m.Selection != "" {
-		return wider("is for %s repositories of the installation", clean(m.Selection))
+		return wider("is for %s repositories of the installation", plain.Line(m.Selection))
 	}
 	asked := make(map[string]bool)
 	for _, name := range g.Repositories {
@@ -39,7 +43,7 @@ func (m minted) compare(op string, g Grant) error {
 	for _, r := range m.Repositories {
 		full := strings.ToLower(r.FullName)
 		if !asked[full] {
-			return wider("reaches the repository %s", clean(r.FullName))
+			return wider("reaches the repository %s", plain.Line(r.FullName))
 		}
 		given[full] = true
 	}
@@ -49,12 +53,12 @@ func (m minted) compare(op string, g Grant) error {
 	return m.narrower(op, g, given)
 }
 
-func (m minted) narrower(op string, g Grant, given map[string]bool) error {
+func (m minted) narrower(op string, g scope.Grant, given map[string]bool) error {
 	lacks := func(what string) error {
-		return &Error{Op: op, Reason: ReasonNarrowerScope, Problem: "the token that GitHub gave lacks " + what +
+		return &rest.Error{Op: op, Reason: rest.ReasonNarrowerScope, Problem: "the token that GitHub gave lacks " + what +
 			", which the run needs: look at the App's installation for " + g.Owner}
 	}
-	for _, name := range g.Profile.Permissions.names() {
+	for _, name := range g.Profile.Permissions.Names() {
 		if asked := g.Profile.Permissions[name]; m.Permissions[name] != asked {
 			return lacks(name + ": " + asked)
 		}

@@ -1,4 +1,4 @@
-package githubauth
+package scope
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"sallyport/githubauth/plain"
 )
 
 // maxRepositories is how many repositories one token can be limited to (GitHub's
@@ -38,28 +40,28 @@ func (ps *Profiles) NewGrant(profile, owner string, repositories []string) (Gran
 		return Grant{}, err
 	}
 	g := Grant{Owner: owner, Repositories: slices.Clone(repositories), Profile: p, ceiling: maps.Clone(ps.ceiling)}
-	if err := g.check(); err != nil {
+	if err := g.Check(); err != nil {
 		return Grant{}, err
 	}
 	return g, nil
 }
 
-// check holds g to what a mint needs, whoever made it.
-func (g Grant) check() error {
+// Check holds g to what a mint needs, whoever made it.
+func (g Grant) Check() error {
 	if g.ceiling == nil {
 		return errors.New("the grant was not judged: it comes from no profiles")
 	}
 	if !ownerForm.MatchString(g.Owner) {
-		return fmt.Errorf("%q is not the name of a GitHub user or organization", clean(g.Owner))
+		return fmt.Errorf("%q is not the name of a GitHub user or organization", plain.Line(g.Owner))
 	}
 	if err := checkRepositories(g.Repositories); err != nil {
 		return err
 	}
 	if len(g.Profile.Permissions) == 0 {
-		return fmt.Errorf("profile %q has no permissions, which GitHub would take for all of them", clean(g.Profile.Name))
+		return fmt.Errorf("profile %q has no permissions, which GitHub would take for all of them", plain.Line(g.Profile.Name))
 	}
 	if err := g.Profile.Permissions.Within(g.ceiling); err != nil {
-		return fmt.Errorf("profile %q: %w", clean(g.Profile.Name), err)
+		return fmt.Errorf("profile %q: %w", plain.Line(g.Profile.Name), err)
 	}
 	return nil
 }
@@ -76,9 +78,9 @@ func checkRepositories(names []string) error {
 		lower := strings.ToLower(name)
 		switch {
 		case strings.Contains(name, "/"):
-			return fmt.Errorf("repository %q: write its name without the owner", clean(name))
+			return fmt.Errorf("repository %q: write its name without the owner", plain.Line(name))
 		case !repoForm.MatchString(name) || name == "." || name == ".." || strings.HasSuffix(lower, ".git"):
-			return fmt.Errorf("%q is not the name of a GitHub repository", clean(name))
+			return fmt.Errorf("%q is not the name of a GitHub repository", plain.Line(name))
 		case seen[lower]:
 			return fmt.Errorf("repository %q is named twice", name)
 		}

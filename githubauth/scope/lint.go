@@ -1,4 +1,4 @@
-package githubauth
+package scope
 
 import (
 	"cmp"
@@ -80,7 +80,7 @@ func sortFindings(all []Finding) {
 }
 
 func (p Profile) lint() (problems []string) {
-	for _, name := range p.Permissions.names() {
+	for _, name := range p.Permissions.Names() {
 		known := knownPermissions[name]
 		if known.reach != ofRepository {
 			problems = append(problems, fmt.Sprintf("%s reaches the whole %s, whatever repositories a run names", name, known.reach))

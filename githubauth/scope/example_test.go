@@ -1,14 +1,14 @@
-package githubauth_test
+package scope_test
 
 import (
 	"fmt"
 
-	"sallyport/githubauth"
+	"sallyport/githubauth/scope"
 )
 
 // A file of profiles is judged as a whole; a run names a profile and repositories.
 func ExampleProfiles_NewGrant() {
-	profiles, err := githubauth.Parse("profiles.yaml", []byte(`
+	profiles, err := scope.Parse("profiles.yaml", []byte(`
 version: 1
 ceiling: {contents: write, issues: read, pull_requests: read}
 profiles:
