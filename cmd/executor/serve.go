@@ -147,13 +147,14 @@ func configure(
 	}
 	backends := []backend.Backend{sandboxes}
 	return dispatch.Config{
-		State:    s.State,
-		Secrets:  s.secrets(),
-		Version:  version.String(),
-		Service:  service,
-		GitHub:   github,
-		Backends: backends,
-		Gate:     gate,
+		State:      s.State,
+		Secrets:    s.secrets(),
+		Version:    version.String(),
+		Service:    service,
+		GitHub:     github,
+		Backends:   backends,
+		Gate:       gate,
+		GateHealth: gate.Health,
 		Boot: func(ctx context.Context) (map[string]account.Receipt, error) {
 			return sweep(ctx, backends, gate, log)
 		},

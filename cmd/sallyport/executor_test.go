@@ -47,6 +47,7 @@ type testExecutor struct {
 // startExecutor starts an executor. breach names a probe that gets out of its cells.
 func startExecutor(t *testing.T, breach string) testExecutor {
 	t.Helper()
+	gate := &playedGate{cells: map[string]control.Lease{}}
 	e, err := executor.New(executor.Config{Token: testToken, Config: dispatch.Config{
 		State:   filepath.Join(t.TempDir(), "state"),
 		Version: "v0-test",
@@ -69,14 +70,15 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 			Sandboxes: processes{}, Cells: new(cells), Boundary: boundary(breach),
 			Usable: func(context.Context) error { return nil },
 		}},
-		Gate:      &playedGate{cells: map[string]control.Lease{}},
-		Log:       slog.New(slog.DiscardHandler),
-		MaxRuns:   4,
-		Users:     1,
-		Queue:     16,
-		DiskFloor: 1,
-		Keep:      100,
-		KeepFor:   time.Hour,
+		Gate:       gate,
+		GateHealth: gate.Health,
+		Log:        slog.New(slog.DiscardHandler),
+		MaxRuns:    4,
+		Users:      1,
+		Queue:      16,
+		DiskFloor:  1,
+		Keep:       100,
+		KeepFor:    time.Hour,
 	}})
 	if err != nil {
 		t.Fatal(err)
