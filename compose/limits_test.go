@@ -43,7 +43,9 @@ func gone(t *testing.T, id string, within time.Duration) {
 // probe: L8
 // oracle: the engine, which has no sandbox left 10 s after the limit, and the result
 func TestTimeLimit(t *testing.T) {
-	const limit = 3 * time.Second
+	before := time.Now()
+	run(t, bash("strict", "true"))
+	limit := 3*time.Second + 3*time.Since(before) // the agent must have started by then, on a slow machine too
 	req := bash("strict", `trap '' TERM; echo started; sleep 300 & sleep 300; sleep 300`)
 	req.Config.TimeoutMS = limit.Milliseconds()
 	id := begin(t, req) // at most the limit before its end
