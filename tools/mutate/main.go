@@ -2,7 +2,8 @@
 // package's tests on each change. A change that lives through them is one that no test
 // would notice. All changes are built into one test program, of which the environment
 // chooses one: so nothing is a change that does not compile, and a test counts only
-// where it passes without one and reaches the code that was changed.
+// where it passes without one and reaches the code that was changed. Tests of other
+// packages can be run beside the package's own.
 package main
 
 import (
@@ -24,11 +25,11 @@ func main() {
 	log.SetPrefix("mutate: ")
 	every := flag.Int("every", 1, "try only one of so many changes")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: mutate [-every N] FOLDER")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: mutate [-every N] FOLDER [FOLDER WITH MORE TESTS]...")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if flag.NArg() != 1 || *every < 1 {
+	if flag.NArg() < 1 || *every < 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -36,7 +37,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	lived, err := run(flag.Arg(0), *every, scratch)
+	lived, err := run(flag.Args(), *every, scratch)
 	os.RemoveAll(scratch)
 	if err != nil {
 		log.Fatal(err)
@@ -46,19 +47,23 @@ func main() {
 	}
 }
 
-// run prints what came of the changes of the package in folder, and says how many lived.
-func run(folder string, every int, scratch string) (int, error) {
-	changed, err := change(folder)
+// run prints what came of the changes of the package in the first folder, and says how
+// many lived through the tests of all.
+func run(folders []string, every int, scratch string) (int, error) {
+	changed, err := change(folders[0])
 	if err != nil {
 		return 0, err
 	}
-	suite, err := build(changed, scratch)
+	suite, err := overlay(changed, scratch)
 	if err != nil {
 		return 0, err
 	}
-	if err := suite.control(); err != nil {
-		return 0, err
+	for i, folder := range folders {
+		if err := suite.control(folder, filepath.Join(scratch, fmt.Sprintf("tests-%d", i))); err != nil {
+			return 0, fmt.Errorf("%s: %w", folder, err)
+		}
 	}
+	slices.SortStableFunc(suite.tests, func(a, b test) int { return int(a.took - b.took) })
 	count := map[verdict]int{}
 	for n, c := range changed.changes {
 		if n%every != 0 {
@@ -70,7 +75,7 @@ func run(folder string, every int, scratch string) (int, error) {
 			fmt.Printf("%-11s %s: %s\n", v, c.at, c.what)
 		}
 	}
-	fmt.Printf("%s: %d noticed, %d lived, %d not reached\n", folder, count[noticed], count[lived], count[notReached])
+	fmt.Printf("%s: %d noticed, %d lived, %d not reached\n", folders[0], count[noticed], count[lived], count[notReached])
 	return count[lived], nil
 }
 
@@ -82,65 +87,70 @@ const (
 	notReached verdict = "not reached"
 )
 
-// suite is the tests of a package whose code holds all changes.
+// suite is tests, built with code that holds all changes.
 type suite struct {
-	program, dir, scratch string
-	env                   []string
-	tests                 []test
+	scratch string
+	env     []string
+	tests   []test
 }
 
 // test is one that passes when nothing is changed.
 type test struct {
+	*program
 	name    string
 	took    time.Duration
 	reaches map[string]bool // the changes that it comes by, by number
 }
 
-// build makes the test program. What its tests build themselves holds the changes too.
-func build(p *changedPackage, scratch string) (*suite, error) {
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
+// program is the tests of one package.
+type program struct{ path, dir string }
+
+// overlay writes the changed code down, for go to take in place of the package's. What
+// the tests build themselves holds the changes too.
+func overlay(p *changedPackage, scratch string) (*suite, error) {
+	list := struct{ Replace map[string]string }{map[string]string{}}
 	for path, text := range p.files {
 		to := filepath.Join(scratch, filepath.Base(path))
 		if err := os.WriteFile(to, text, 0o600); err != nil {
 			return nil, err
 		}
-		overlay.Replace[path] = to
+		list.Replace[path] = to
 	}
-	list, err := json.Marshal(overlay)
+	text, err := json.Marshal(list)
 	if err != nil {
 		return nil, err
 	}
 	file := filepath.Join(scratch, "overlay.json")
-	if err := os.WriteFile(file, list, 0o600); err != nil {
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return nil, err
 	}
-	s := &suite{program: filepath.Join(scratch, "tests"), dir: p.dir, scratch: scratch}
-	s.env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+file))
-	cmd := exec.Command("go", "test", "-c", "-vet=off", "-o", s.program, ".")
-	cmd.Dir, cmd.Env = s.dir, s.env
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building the tests: %w\n%s", err, out)
-	}
-	return s, nil
+	flags := strings.TrimSpace(os.Getenv("GOFLAGS") + " -overlay=" + file)
+	return &suite{scratch: scratch, env: append(os.Environ(), "GOFLAGS="+flags)}, nil
 }
 
-// control runs each test by itself without a change and notes which changes it comes
-// by. A test that fails so is left out and named.
-func (s *suite) control() error {
-	out, err := s.command(context.Background(), "-test.list", "^(Test|Fuzz|Example)").Output()
+// control builds the tests of a folder, runs each by itself without a change and notes
+// which changes it comes by. A test that fails so is left out and named.
+func (s *suite) control(folder, path string) error {
+	p := &program{path: path, dir: folder}
+	cmd := exec.Command("go", "test", "-c", "-vet=off", "-o", path, ".")
+	cmd.Dir, cmd.Env = folder, s.env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the tests: %w\n%s", err, out)
+	}
+	out, err := s.command(context.Background(), p, "-test.list", "^(Test|Fuzz|Example)").Output()
 	if err != nil {
 		return fmt.Errorf("listing the tests: %w", err)
 	}
 	for name := range strings.FieldsSeq(string(out)) {
 		file := filepath.Join(s.scratch, "reached")
 		began := time.Now()
-		cmd := s.command(context.Background(), "-test.run", "^"+name+"$", "-test.timeout", "5m")
+		cmd := s.command(context.Background(), p, "-test.run", "^"+name+"$", "-test.timeout", "5m")
 		cmd.Env = append(cmd.Env, "MUTATE_REACHED="+file)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			log.Printf("%s is left out, since it fails by itself: %s", name, lastLine(out))
 			continue
 		}
-		t := test{name: name, took: time.Since(began), reaches: map[string]bool{}}
+		t := test{program: p, name: name, took: time.Since(began), reaches: map[string]bool{}}
 		reached, err := os.ReadFile(file)
 		if err != nil && !os.IsNotExist(err) {
 			return err
@@ -151,51 +161,61 @@ func (s *suite) control() error {
 		s.tests = append(s.tests, t)
 		os.Remove(file)
 	}
-	slices.SortStableFunc(s.tests, func(a, b test) int { return int(a.took - b.took) })
 	return nil
 }
 
-// try runs the tests that reach change n: the quick ones together, then one by one.
+// try runs the tests that reach change n: the quick ones of a package together, then
+// the others one by one.
 func (s *suite) try(n int) verdict {
-	var quick []string
+	var programs []*program // in the order of their quickest test
+	quick := map[*program][]test{}
 	var slow []test
-	var took time.Duration
 	for _, t := range s.tests {
 		switch {
 		case !t.reaches[fmt.Sprint(n)]:
 		case t.took < time.Second:
-			quick, took = append(quick, t.name), took+t.took
+			if quick[t.program] == nil {
+				programs = append(programs, t.program)
+			}
+			quick[t.program] = append(quick[t.program], t)
 		default:
 			slow = append(slow, t)
 		}
 	}
-	if len(quick)+len(slow) == 0 {
+	if len(programs)+len(slow) == 0 {
 		return notReached
 	}
-	if len(quick) > 0 && !s.passes(n, strings.Join(quick, "|"), took) {
-		return noticed
+	for _, p := range programs {
+		if !s.pass(n, quick[p]...) {
+			return noticed
+		}
 	}
 	for _, t := range slow {
-		if !s.passes(n, t.name, t.took) {
+		if !s.pass(n, t) {
 			return noticed
 		}
 	}
 	return lived
 }
 
-// passes runs tests with change n. Those that take far longer than without it fail.
-func (s *suite) passes(n int, tests string, took time.Duration) bool {
-	limit := 10*time.Second + 5*took
+// pass runs tests of one package with change n. Those that take far longer than without
+// it fail.
+func (s *suite) pass(n int, tests ...test) bool {
+	var names []string
+	limit := 10 * time.Second
+	for _, t := range tests {
+		names, limit = append(names, t.name), limit+5*t.took
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit+10*time.Second)
 	defer cancel()
-	cmd := s.command(ctx, "-test.run", "^("+tests+")$", "-test.failfast", "-test.timeout", limit.String())
+	cmd := s.command(ctx, tests[0].program, "-test.run", "^("+strings.Join(names, "|")+")$", "-test.failfast", "-test.timeout", limit.String())
 	cmd.Env = append(cmd.Env, fmt.Sprintf("MUTATE=%d", n))
 	return cmd.Run() == nil
 }
 
-func (s *suite) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.program, args...)
-	cmd.Dir, cmd.Env = s.dir, slices.Clone(s.env)
+func (s *suite) command(ctx context.Context, p *program, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, p.path, args...)
+	cmd.Dir, cmd.Env = p.dir, slices.Clone(s.env)
 	cmd.WaitDelay = 5 * time.Second // for what a test left behind with its output
 	return cmd
 }
