@@ -19,6 +19,7 @@ func TestEscape(t *testing.T) {
 		{"", 64, ""},
 		{"a b\"c", 64, `a b"c`},
 		{`a\n`, 64, `a\\n`},
+		{`\`, 64, `\\`},
 		{"a\nb\r\tc", 64, `a\nb\r\tc`},
 		{"\x1b]0;evil\a\x7f\x00", 64, `\x1b]0;evil\x07\x7f\x00`},
 		{"\u202egpj.exe", 64, `\u202egpj.exe`},

@@ -29,6 +29,7 @@ func TestParseName(t *testing.T) {
 		{in: "r3---sn-4g5e6nz7.googlevideo.com", want: "r3---sn-4g5e6nz7.googlevideo.com"},
 		{in: "0xg.0xg", want: "0xg.0xg"}, // not a number
 		{in: "1.0a", want: "1.0a"},
+		{in: "a.1x5", want: "a.1x5"},
 		{in: label63 + ".com", want: label63 + ".com"},
 		{in: name253, want: name253},
 		{in: name253 + ".", want: name253},
@@ -70,6 +71,7 @@ func TestParseName(t *testing.T) {
 		{in: "github\u3002com", err: ErrNotASCII},      // ideographic full stop
 		{in: "g\u0131thub.com", err: ErrNotASCII},      // folds to ASCII in some tables
 		{in: "github.com\xff", err: ErrNotASCII},
+		{in: "github.com\x80", err: ErrNotASCII},
 		{in: "xn--.com", err: errHyphen},
 		{in: "xn--a.com", err: errALabel},
 		{in: "xn--mnchen-3ya-.de", err: errHyphen},
@@ -93,7 +95,8 @@ func TestParseName(t *testing.T) {
 		{in: "0177.0.0.01", err: errIPLiteral},
 		{in: "169.254.43518", err: errIPLiteral},
 		{in: "1.2.3.4.5", err: errIPLiteral}, // no address, and no name
-		{in: "foo.0x", err: errIPLiteral},    // the URL standard reads 0x as 0
+		{in: "foo.0", err: errIPLiteral},
+		{in: "foo.0x", err: errIPLiteral}, // the URL standard reads 0x as 0
 		{in: "github.com.09", err: errIPLiteral},
 		{in: "999.999.999.999", err: errIPLiteral},
 		{in: "::1", err: errIPLiteral},

@@ -135,3 +135,24 @@ func TestMeterSize(t *testing.T) {
 	}
 	runtime.KeepAlive(m)
 }
+
+// A connection that came too fast is not open, and another budget of the same rate gives
+// no second's connections again.
+func TestMeterConnectionRate(t *testing.T) {
+	const rate = 1e-9 // a limiter's tokens come back in years, not during a slow test
+	m := NewMeter(budget.Budget{Connections: 1, ConnectionsPerSecond: 1})
+	m.limits.Load().connections.SetLimit(rate)
+	if over := m.Open(); over != "" {
+		t.Fatalf("control: the first connection: %s", over)
+	}
+	m.Close()
+	for range 3 {
+		wantOver(t, "a second connection", m.Open(), "over budget: connectionsPerSecond 1")
+	}
+	m.SetBudget(budget.Budget{ConnectionsPerSecond: 1})
+	wantOver(t, "after the same rate", m.Open(), "over budget: connectionsPerSecond 1")
+	m.SetBudget(budget.Budget{ConnectionsPerSecond: 2})
+	if over := m.Open(); over != "" {
+		t.Errorf("after another rate: %s", over)
+	}
+}
