@@ -127,6 +127,30 @@ func (d Decision) JudgeAddr(a netip.Addr) (ok bool, detail string) {
 	return judge(a, d.private, d.refused)
 }
 
+// Judge is all that p says of a host, a port and the addresses that the host's name led
+// to, without asking anybody: Decide, and JudgeAnswer where there are addresses. refusals
+// has for each address why it may not be dialled, empty where it may.
+func (p *Policy) Judge(host string, port uint16, addrs []netip.Addr) (d Decision, refusals []string) {
+	name, err := ParseName(host)
+	if err != nil {
+		return Decision{Verdict: Deny, Reason: ReasonBadName, Detail: err.Error()}, slices.Repeat([]string{"the name is not allowed"}, len(addrs))
+	}
+	d = p.Decide(name, port)
+	if !d.Allowed() {
+		return d, slices.Repeat([]string{"the name is not allowed"}, len(addrs))
+	}
+	for _, a := range addrs {
+		_, detail := d.JudgeAddr(a)
+		refusals = append(refusals, detail)
+	}
+	if len(addrs) > 0 {
+		if ok, detail := JudgeAnswer(d, addrs); !ok {
+			d.Verdict, d.Reason, d.Detail = Deny, ReasonAddress, detail
+		}
+	}
+	return d, refusals
+}
+
 // JudgeAnswer judges all the addresses that the name of d resolved to. One that
 // is refused spoils the whole answer, since whoever controls the name controls
 // which of them is dialled next; so do an empty answer and one of more than 64.

@@ -238,8 +238,13 @@ func (s *server) health() control.Health {
 	for _, w := range e.Warnings() {
 		warnings = append(warnings, w.Error())
 	}
+	digests := map[string]string{}
+	for _, name := range e.Names() {
+		p, _ := e.Policy(name)
+		digests[name] = p.Digest()
+	}
 	return control.Health{
-		Status: status, Instance: s.instance, Digest: e.Digest(), Policies: e.Names(), Generation: e.generation,
+		Status: status, Instance: s.instance, Digest: e.Digest(), Policies: e.Names(), Digests: digests, Generation: e.generation,
 		Allowlist: s.allowlist(e), Cells: len(s.leases), Version: s.Version, Warnings: warnings,
 	}
 }

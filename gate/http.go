@@ -48,6 +48,7 @@ func (s *server) routes() http.Handler {
 	})
 	handle("GET /v1/cells", func(http.ResponseWriter, *http.Request) (any, error) { return s.list(), nil })
 	handle("GET /v1/decisions", s.getDecisions)
+	handle("POST /v1/judge", s.judge)
 	handle("POST /v1/reload", func(http.ResponseWriter, *http.Request) (any, error) { return s.reload() })
 	handle("GET /healthz", func(http.ResponseWriter, *http.Request) (any, error) { return s.health(), nil })
 	mux.Handle("GET /metrics", s.Metrics.Handler())
@@ -87,26 +88,47 @@ func (s *server) getCell(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return l.cell(true), nil
 }
 
+// judge says what a policy in force says of a connection, and writes no record of it:
+// nobody has made one.
+func (s *server) judge(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var q control.Question
+	if err := decode(r.Body, &q, "policy", "host", "port", "addresses"); err != nil {
+		return nil, refuse(http.StatusBadRequest, control.CodeInvalid, "the body is not a question: %s", firewall.Escape(err.Error(), 300))
+	}
+	e := s.edition.Load()
+	p, ok := e.Policy(q.Policy)
+	if !ok {
+		return nil, refuse(http.StatusUnprocessableEntity, control.CodeNoPolicy, "the allowlist has no policy %s", firewall.Escape(q.Policy, 80))
+	}
+	d, refusals := p.Judge(q.Host, q.Port, q.Addresses)
+	return control.Judgement{Digest: p.Digest(), Verdict: d.Verdict, Reason: d.Reason, Rule: d.Rule, Group: d.Group, Line: d.Line, Detail: d.Detail, Refusals: refusals}, nil
+}
+
 // decodeLease reads one lease and nothing behind it.
 func decodeLease(r io.Reader) (l control.Lease, err error) {
+	err = decode(r, &l, "run", "policy", "address", "prefix", "pool")
+	return l, err
+}
+
+// decode reads one object with names of those known, and nothing behind it.
+func decode(r io.Reader, to any, known ...any) error {
 	body, err := io.ReadAll(r)
 	if err != nil {
-		return l, err
+		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
-	if err := d.Decode(&l); err != nil {
-		return l, err
+	if err := d.Decode(to); err != nil {
+		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return l, errors.New("something follows the JSON value")
+		return errors.New("something follows the JSON value")
 	}
-	return l, checkNames(body)
+	return checkNames(body, known)
 }
 
 // checkNames refuses what encoding/json lets pass in the object that body holds: a
-// name that no lease has, or in other case, or twice.
-func checkNames(body []byte) error {
-	left := []any{"run", "policy", "address", "prefix", "pool"}
+// name that is not left, or in other case, or twice.
+func checkNames(body []byte, left []any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return errors.New("not an object")

@@ -71,6 +71,9 @@ func TestBadCalls(t *testing.T) {
 		{"GET", "/v1/decisions?run=a&run=b", "", 400, control.CodeInvalid},
 		{"GET", "/v1/decisions?run=none", "", 404, control.CodeNotLeased},
 		{"POST", "/v1/reload", "", 501, control.CodeInvalid},
+		{"POST", "/v1/judge", `{"policy":"strict","host":"a.example","port":443,"Port":1}`, 400, control.CodeInvalid},
+		{"POST", "/v1/judge", `{"policy":"strict","policy":"open"}`, 400, control.CodeInvalid},
+		{"POST", "/v1/judge", `{"policy":"none","host":"a.example","port":443}`, 422, control.CodeNoPolicy},
 	} {
 		t.Run(test.method+" "+test.target, func(t *testing.T) {
 			status, text, header := g.request(t, test.method, test.target, test.body)

@@ -75,6 +75,11 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	return call[Health](ctx, c, http.MethodGet, "/healthz", nil)
 }
 
+// Judge asks what a policy in force says of a connection.
+func (c *Client) Judge(ctx context.Context, q Question) (Judgement, error) {
+	return call[Judgement](ctx, c, http.MethodPost, "/v1/judge", q)
+}
+
 // Reload makes the gate read its allowlist again, for the leases that run and
 // those to come; when it returns, the new policies are in force. If the file is
 // not valid the gate keeps the policies that it has and the error's

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"sallyport/firewall"
 	"sallyport/firewall/account"
 )
 
@@ -48,6 +49,8 @@ type Health struct {
 	Instance string   `json:"instance"`
 	Digest   string   `json:"digest"` // of the whole allowlist
 	Policies []string `json:"policies"`
+	// Digests are those of the policies, by their names.
+	Digests map[string]string `json:"digests,omitempty"`
 	// Generation counts the allowlists that were in force since the gate's start,
 	// which is 1.
 	Generation uint64 `json:"generation"`
@@ -83,6 +86,31 @@ const (
 // CellList is the answer to GET /v1/cells. Its receipts have no rows.
 type CellList struct {
 	Cells []Cell `json:"cells"`
+}
+
+// A Question is about a connection that somebody else would make: the body of
+// POST /v1/judge.
+type Question struct {
+	Policy string `json:"policy"` // of the allowlist
+	Host   string `json:"host"`
+	Port   uint16 `json:"port"`
+	// Addresses are those that the host's name led to; without any, only the name is
+	// judged.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
+}
+
+// A Judgement is what the policy in force says of a Question: the same as it would say
+// to a sandbox.
+type Judgement struct {
+	Digest  string           `json:"digest"` // of the policy
+	Verdict firewall.Verdict `json:"verdict"`
+	Reason  firewall.Reason  `json:"reason"`
+	Rule    string           `json:"rule,omitempty"`
+	Group   string           `json:"group,omitempty"`
+	Line    int              `json:"line,omitempty"`
+	Detail  string           `json:"detail,omitempty"`
+	// Refusals say for each of the addresses why it may not be dialled, empty where it may.
+	Refusals []string `json:"refusals,omitempty"`
 }
 
 // Two kinds of line in the stream of GET /v1/decisions that are no decisions.

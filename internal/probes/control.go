@@ -64,6 +64,15 @@ var lifecycle = Group{Letter: "L", Title: "Lives and deaths", Probes: []Probe{
 }}
 
 // others are probes of our own, beside those that the field knows.
+var ceilings = Group{Letter: "T", Title: "Who may run what", Probes: []Probe{
+	{ID: "T1",
+		Tried: "A workflow asks for more than its profile, its tenant or the service allows: by name, by amount, in two spellings at once, by the profile of another.",
+		Must:  "A name is refused with its rule and line; an amount or a strictness is narrowed. Nothing comes out wider than any ceiling."},
+	{ID: "T2",
+		Tried: "A call that the host would make goes to a metadata service, a private address, a host that is not listed, or addresses that nobody judged.",
+		Must:  "It is denied, or sent to a sandbox where the gate judges it."},
+}}
+
 var others = Group{Letter: "X", Title: "More", Probes: []Probe{
 	{ID: "X1",
 		Tried: "a client whose address is not of the cell",
