@@ -46,6 +46,7 @@ var allowed = map[string][]string{
 	"executor/tokens":           {"githubauth", "githubauth/scope"},
 	"executor/tree":             {},
 	"executor/backend":          {"executor/api"},
+	"executor/policy":           {"firewall", "firewall/allowlist", "executor/api", "internal/strictyaml"},
 	"executor/queue":            {"executor/tree"},
 	"executor/place":            {"entrypoint/wire", "executor/api", "executor/backend", "executor/tree"},
 	"executor/proof":            {"executor/api", "executor/backend"},

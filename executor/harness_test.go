@@ -95,7 +95,6 @@ func (h *harness) defaults() executor.Config {
 	if uid == 0 {
 		uid, users = 10001, 2
 	}
-	client := &control.Client{Socket: h.gate.socket}
 	return executor.Config{Token: testToken, Config: dispatch.Config{
 		State:   filepath.Join(h.t.TempDir(), "state"),
 		Version: "test",
@@ -115,16 +114,15 @@ func (h *harness) defaults() executor.Config {
 			Sandboxes: h.backend, Cells: h.cells, Boundary: h.boundary,
 			Usable: func(context.Context) error { return nil },
 		}},
-		Gate:       client,
-		GateHealth: client.Health,
-		Log:        slog.New(slog.NewJSONHandler(h.log, nil)),
-		MaxRuns:    2,
-		Users:      users,
-		Queue:      4,
-		DiskFloor:  1,
-		Keep:       100,
-		KeepFor:    time.Hour,
-		Now:        func() time.Time { return time.Now().Add(time.Duration(h.past.Load())) },
+		Gate:      &control.Client{Socket: h.gate.socket},
+		Log:       slog.New(slog.NewJSONHandler(h.log, nil)),
+		MaxRuns:   2,
+		Users:     users,
+		Queue:     4,
+		DiskFloor: 1,
+		Keep:      100,
+		KeepFor:   time.Hour,
+		Now:       func() time.Time { return time.Now().Add(time.Duration(h.past.Load())) },
 	}}
 }
 

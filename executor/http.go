@@ -31,6 +31,8 @@ func (e *Executor) routes() []route {
 		{http.MethodGet, "/v1/executions/{id}/artifacts", caller.Read, e.getArtifacts},
 		{http.MethodGet, "/v1/executions/{id}/artifacts/{name...}", caller.Read, e.getArtifact},
 		{http.MethodGet, "/v1/capabilities", caller.Read, e.getCapabilities},
+		{http.MethodPost, "/v1/policy/resolve", caller.Read, e.postResolve},
+		{http.MethodPost, "/v1/policy/route", caller.Read, e.postRoute},
 		{http.MethodPost, "/v1/boundary/check", caller.Operate, e.postBoundaryCheck},
 		{http.MethodGet, "/healthz", 0, e.getHealth},
 		{http.MethodGet, "/readyz", 0, e.getReadiness},

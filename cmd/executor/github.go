@@ -76,7 +76,7 @@ func setUpGitHub(s settings, log *slog.Logger) (*dispatch.GitHub, *plan.GitHubSe
 			log.Warn("about the static GitHub token", "finding", static.Warning)
 		}
 		log.Warn("runs get a static GitHub token, which nothing narrows to what they may do", "file", g.TokenFile)
-		return &dispatch.GitHub{Issuer: static, Host: static.Hosts().Git, APIURL: g.APIURL, Source: api.SourceStatic}, service, nil
+		return &dispatch.GitHub{Issuer: static, APIURL: g.APIURL, Source: api.SourceStatic}, service, nil
 	}
 	key, err := githubauth.LoadKey(g.AppKeyFile)
 	if err != nil {
@@ -89,7 +89,7 @@ func setUpGitHub(s settings, log *slog.Logger) (*dispatch.GitHub, *plan.GitHubSe
 	if err != nil {
 		return nil, nil, err
 	}
-	access := &dispatch.GitHub{Issuer: app, Host: app.Hosts().Git, APIURL: g.APIURL, Source: api.SourceApp}
+	access := &dispatch.GitHub{Issuer: app, APIURL: g.APIURL, Source: api.SourceApp}
 	if g.AllowAppKey {
 		access.Key = func() ([]byte, error) { return githubauth.ReadPEM(g.AppKeyFile) }
 	}

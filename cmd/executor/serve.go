@@ -24,6 +24,7 @@ import (
 	"sallyport/executor/dispatch"
 	"sallyport/executor/place"
 	"sallyport/executor/plan"
+	"sallyport/executor/policy"
 	"sallyport/executor/statedir"
 	"sallyport/executor/store"
 	"sallyport/firewall/account"
@@ -138,6 +139,10 @@ func configure(
 	if err != nil {
 		return dispatch.Config{}, err
 	}
+	profiles, err := policy.Open(s.Profiles, log)
+	if err != nil {
+		return dispatch.Config{}, err
+	}
 	service := s.service(roots)
 	service.GitHub = offered
 	gate := &control.Client{Socket: s.GateSocket}
@@ -147,14 +152,14 @@ func configure(
 	}
 	backends := []backend.Backend{sandboxes}
 	return dispatch.Config{
-		State:      s.State,
-		Secrets:    s.secrets(),
-		Version:    version.String(),
-		Service:    service,
-		GitHub:     github,
-		Backends:   backends,
-		Gate:       gate,
-		GateHealth: gate.Health,
+		State:    s.State,
+		Secrets:  s.secrets(),
+		Version:  version.String(),
+		Service:  service,
+		GitHub:   github,
+		Profiles: profiles,
+		Backends: backends,
+		Gate:     gate,
 		Boot: func(ctx context.Context) (map[string]account.Receipt, error) {
 			return sweep(ctx, backends, gate, log)
 		},

@@ -44,6 +44,8 @@ type settings struct {
 
 	// Policies are those that requests may name; all if empty.
 	Policies []string `env:"POLICIES"`
+	// Profiles is the file that says who may run what; if empty, the default holds.
+	Profiles string `env:"PROFILES"`
 
 	MaxRuns int `env:"MAX_RUNS" envDefault:"4"`
 	Queue   int `env:"QUEUE" envDefault:"64"`
@@ -123,6 +125,7 @@ func (s settings) secrets() map[string]string {
 		"SALLYPORT_GITHUB_APP_KEY_FILE": s.GitHub.AppKeyFile,
 		"SALLYPORT_GITHUB_TOKEN_FILE":   s.GitHub.TokenFile,
 		"SALLYPORT_GITHUB_PROFILES":     s.GitHub.Profiles,
+		"SALLYPORT_PROFILES":            s.Profiles,
 	}
 	if s.Token == "" {
 		files["SALLYPORT_TOKEN_FILE"] = s.TokenFile

@@ -17,6 +17,7 @@ import (
 
 func (a *app) checkCommand() *cobra.Command {
 	var strict bool
+	var profiles string
 	gitHub := &gitHubCheck{app: a}
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
@@ -27,6 +28,9 @@ about what is legal and probably not meant, such as an entry that another one
 covers, or a budget that nothing reaches; with --strict they are faults. The gate's
 settings in the environment, as they stand there for "make up", are checked, too: that
 they have the proxies which "via:" names.
+
+With --profiles it checks a file of profiles, too, and warns of policies that its
+profiles name and the allowlist does not have.
 
 With --github, --github-profiles or --run it also checks what runs may do on GitHub:
 a file of profiles; whether a policy reaches GitHub at all, and hosts through which
@@ -49,7 +53,11 @@ installation where the executor's settings for the App are in the environment.`,
 			if err != nil {
 				return err
 			}
-			if len(warnings)+more > 0 && strict {
+			checked, missing, err := a.checkProfiles(profiles, file.Names())
+			if err != nil {
+				return err
+			}
+			if len(warnings)+more+missing > 0 && strict {
 				return &exitError{code: exitFailed}
 			}
 			needs, err := a.missingProxies(path, file.Policies)
@@ -65,14 +73,34 @@ installation where the executor's settings for the App are in the environment.`,
 				fmt.Fprintf(a.stdout, "It needs the gate to have in %s: %s\n", proxiesVariable, strings.Join(needs, ", "))
 			}
 			gitHub.print()
+			fmt.Fprint(a.stdout, checked)
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "take warnings for faults")
+	cmd.Flags().StringVar(&profiles, "profiles", "", "a file of profiles: who may run what")
 	cmd.Flags().BoolVar(&gitHub.wanted, "github", false, "check access to GitHub, with the built-in profiles")
 	cmd.Flags().StringVar(&gitHub.file, "github-profiles", "", "a file of GitHub profiles")
 	cmd.Flags().StringVar(&gitHub.run, "run", "", "a file with the request of a run")
 	return cmd
+}
+
+// checkProfiles reads the file of profiles at path, if there is one, and says what is to
+// be said of it where all is well, and how many warnings it printed.
+func (a *app) checkProfiles(path string, policies []string) (said string, warned int, err error) {
+	if path == "" {
+		return "", 0, nil
+	}
+	ps, err := a.loadProfiles(path)
+	if err != nil {
+		return "", 0, err
+	}
+	for _, w := range ps.Unknown(policies) {
+		w.Problem = "warning: " + w.Problem
+		fmt.Fprintln(a.stderr, safe(w.Error()))
+		warned++
+	}
+	return fmt.Sprintf("profiles %s\n%s is right: policyVersion %d, %s\n", strings.Join(ps.Names(), ", "), safe(path), ps.Version(), ps.Digest()), warned, nil
 }
 
 // warnings prints the warnings about the allowlist at path, and returns them.

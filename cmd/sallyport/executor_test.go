@@ -47,7 +47,6 @@ type testExecutor struct {
 // startExecutor starts an executor. breach names a probe that gets out of its cells.
 func startExecutor(t *testing.T, breach string) testExecutor {
 	t.Helper()
-	gate := &playedGate{cells: map[string]control.Lease{}}
 	e, err := executor.New(executor.Config{Token: testToken, Config: dispatch.Config{
 		State:   filepath.Join(t.TempDir(), "state"),
 		Version: "v0-test",
@@ -70,15 +69,14 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 			Sandboxes: processes{}, Cells: new(cells), Boundary: boundary(breach),
 			Usable: func(context.Context) error { return nil },
 		}},
-		Gate:       gate,
-		GateHealth: gate.Health,
-		Log:        slog.New(slog.DiscardHandler),
-		MaxRuns:    4,
-		Users:      1,
-		Queue:      16,
-		DiskFloor:  1,
-		Keep:       100,
-		KeepFor:    time.Hour,
+		Gate:      &playedGate{cells: map[string]control.Lease{}},
+		Log:       slog.New(slog.DiscardHandler),
+		MaxRuns:   4,
+		Users:     1,
+		Queue:     16,
+		DiskFloor: 1,
+		Keep:      100,
+		KeepFor:   time.Hour,
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -283,6 +281,13 @@ func (g *playedGate) Decisions(ctx context.Context, _ string, _ bool) iter.Seq2[
 
 func (g *playedGate) Health(context.Context) (control.Health, error) {
 	return control.Health{Status: "ok", Instance: "1", Digest: "sha256:all", Policies: []string{"open", "strict"}}, nil
+}
+
+func (g *playedGate) Judge(_ context.Context, q control.Question) (control.Judgement, error) {
+	if q.Host != "api.github.com" {
+		return control.Judgement{Verdict: firewall.Deny, Reason: firewall.ReasonNotListed}, nil
+	}
+	return control.Judgement{Verdict: firewall.Allow, Reason: firewall.ReasonListed, Rule: q.Host, Line: 3, Refusals: make([]string, len(q.Addresses))}, nil
 }
 
 // boundary is the outcome of the probes: the name of the one that got through.

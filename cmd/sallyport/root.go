@@ -128,7 +128,7 @@ const rootLong = `sallyport runs AI agents in sealed sandboxes whose only way ou
 Exit codes: 0 all well; 1 the run failed, the allowlist has faults, two files or
 receipts differ, an artifact cannot be had, or the doctor found something; 2 the
 usage is wrong or the executor refused the request; 3 the executor cannot be reached;
-4 explain's host, or an address, is refused; 130 cancelled. "run -- COMMAND" ends with
+4 explain's host, or an address, or policy's request, is refused; 130 cancelled. "run -- COMMAND" ends with
 the command's own.
 
 Environment:
@@ -155,7 +155,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&a.addr, "addr", "", "address of the executor, such as http://127.0.0.1:7280 or unix:///PATH")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
-	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.artifactsCommand(), a.tokenCommand())
+	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.policyCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.artifactsCommand(), a.tokenCommand())
 	return root
 }
 

@@ -2,5 +2,5 @@ package agent
 
 // All returns the adapters, the default one first.
 func All() []Adapter {
-	return []Adapter{{piName, Pi{}}, {agenticPiName, AgenticPi{}}, {"command", Command{}}}
+	return []Adapter{Pi{}, AgenticPi{}, Command{}}
 }

@@ -18,7 +18,10 @@ const maxArgv = 128 << 10
 // Model and variant mean nothing to it and are left to the program's owner.
 type Command struct{}
 
-// Check implements Program.
+// Name implements Adapter.
+func (Command) Name() string { return "command" }
+
+// Check implements Adapter.
 func (Command) Check(in Input) *api.Problem {
 	const field = "config.argv"
 	argv := in.Config.Argv
@@ -38,12 +41,12 @@ func (Command) Check(in Input) *api.Problem {
 	return checkSearch(in)
 }
 
-// Command implements Program.
+// Command implements Adapter.
 func (Command) Command(in Input) wire.Job {
 	return job(in, in.Config.Argv, homeDir+"/AGENTS.md", nil)
 }
 
-// NewParser implements Program.
+// NewParser implements Adapter.
 func (Command) NewParser(Input) Parser { return &output{} }
 
 // output is the parser of a program without a dialect.

@@ -145,6 +145,20 @@ func (c *Client) BoundaryCheck(ctx context.Context) (api.BoundaryReport, error) 
 	}
 }
 
+// Resolve computes an effective policy. One that is refused is an *api.Problem.
+func (c *Client) Resolve(ctx context.Context, r api.PolicyRequest) (api.EffectivePolicy, error) {
+	var p api.EffectivePolicy
+	err := c.ask(ctx, "/v1/policy/resolve", r, &p)
+	return p, err
+}
+
+// Route says where a task runs.
+func (c *Client) Route(ctx context.Context, r api.RouteRequest) (api.Route, error) {
+	var answer api.Route
+	err := c.ask(ctx, "/v1/policy/route", r, &answer)
+	return answer, err
+}
+
 // Health says that the executor's process is alive.
 func (c *Client) Health(ctx context.Context) (api.Health, error) {
 	var v api.Health
@@ -162,9 +176,22 @@ func (c *Client) Ready(ctx context.Context) (api.Readiness, error) {
 // call makes one request and decodes its answer into v. A status of also is an
 // answer like 200.
 func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, v any, also ...int) error {
+	return c.exchange(ctx, timeout, method, path, nil, v, also...)
+}
+
+// ask posts a question.
+func (c *Client) ask(ctx context.Context, path string, question, v any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return fmt.Errorf("encode a question: %w", err)
+	}
+	return c.exchange(ctx, callTimeout, http.MethodPost, path, body, v)
+}
+
+func (c *Client) exchange(ctx context.Context, timeout time.Duration, method, path string, body []byte, v any, also ...int) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	resp, err := c.send(ctx, method, path, "application/json", nil, nil)
+	resp, err := c.send(ctx, method, path, "application/json", body, nil)
 	if err != nil {
 		return err
 	}

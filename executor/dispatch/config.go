@@ -13,6 +13,7 @@ import (
 	"sallyport/executor/backend"
 	"sallyport/executor/place"
 	"sallyport/executor/plan"
+	"sallyport/executor/policy"
 	"sallyport/executor/redact"
 	"sallyport/executor/statedir"
 	"sallyport/executor/task"
@@ -20,6 +21,13 @@ import (
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
+
+// A Gate is what the executor needs of the gate; *control.Client is one.
+type Gate interface {
+	task.Gate
+	Health(ctx context.Context) (control.Health, error)
+	Judge(ctx context.Context, q control.Question) (control.Judgement, error)
+}
 
 // Config is what a Dispatcher is made of. All fields are required unless they
 // say otherwise.
@@ -39,12 +47,12 @@ type Config struct {
 	// New, from State and Secrets, its Backends from Backends.
 	Service plan.Service
 
+	// Profiles say who may run what; if nil, the default ones.
+	Profiles *policy.Live
 	// Backends are what isolates, the default first. Their cells are CellCounters, too,
 	// where they are to be counted.
 	Backends []backend.Backend
-	Gate     task.Gate
-	// GateHealth asks the gate how it is.
-	GateHealth func(ctx context.Context) (control.Health, error)
+	Gate     Gate
 	// Boot removes what an earlier executor left behind outside the state
 	// directory, and returns the final receipts of the runs that were under way, as
 	// far as the gate has them. It is called once nobody else can use that directory and
@@ -74,8 +82,6 @@ type Config struct {
 // GitHub is an executor's access to GitHub, which Service.GitHub says who may ask for.
 type GitHub struct {
 	Issuer tokens.Issuer
-	// Host is where git finds repositories, such as github.com.
-	Host string
 	// APIURL is the base of the REST API, such as https://api.github.com/.
 	APIURL string
 	// Source is what receipts say of the tokens: api.SourceApp or api.SourceStatic.
@@ -102,13 +108,13 @@ func (c *Config) check() error {
 		return errors.New("limits of output, workspace and disk are required")
 	case (c.GitHub == nil) != (c.Service.GitHub == nil):
 		return errors.New("access to GitHub takes both GitHub and Service.GitHub")
-	case c.GitHub != nil && (c.GitHub.Issuer == nil || c.GitHub.Host == "" || c.GitHub.APIURL == "" || c.GitHub.Source == ""):
-		return errors.New("access to GitHub takes an issuer, a host, the API's address and a source")
+	case c.GitHub != nil && (c.GitHub.Issuer == nil || c.GitHub.APIURL == "" || c.GitHub.Source == ""):
+		return errors.New("access to GitHub takes an issuer, the API's address and a source")
 	case c.GitHub != nil && c.Service.GitHub.AllowKey != (c.GitHub.Key != nil):
 		return errors.New("the App's private key must be readable exactly where a run may have it")
 	case c.Keep <= 0 || c.KeepFor <= 0:
 		return errors.New("how many executions are kept, and how long, is required")
-	case c.Gate == nil || c.GateHealth == nil || c.Log == nil:
+	case c.Gate == nil || c.Log == nil:
 		return errors.New("gate and log are required")
 	}
 	return nil

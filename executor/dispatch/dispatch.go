@@ -18,6 +18,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
+	"sallyport/executor/policy"
 	"sallyport/executor/proof"
 	"sallyport/executor/queue"
 	"sallyport/executor/statedir"
@@ -62,6 +63,12 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Profiles == nil {
+		var err error
+		if cfg.Profiles, err = policy.Open("", cfg.Log); err != nil {
+			return nil, fmt.Errorf("configure the executor: %w", err)
+		}
 	}
 	backends, err := backend.NewRegistry(cfg.Backends...)
 	if err != nil {

@@ -143,7 +143,7 @@ func (d *Dispatcher) github() *api.GithubCapability {
 	}
 	return &api.GithubCapability{
 		Profiles: d.cfg.Service.GitHub.Profiles.Names(),
-		Host:     g.Host,
+		Host:     g.Issuer.Hosts().Git,
 		Source:   g.Source,
 		AppKey:   d.cfg.Service.GitHub.AllowKey,
 	}
@@ -182,7 +182,7 @@ func (d *Dispatcher) gateHealth() (control.Health, *api.Problem) {
 func (c *Config) askHealth() (control.Health, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
 	defer cancel()
-	return c.GateHealth(ctx)
+	return c.Gate.Health(ctx)
 }
 
 // denying says why a gate that lives would deny a run everything, or nil.

@@ -1,0 +1,468 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agnivade/levenshtein"
+	"github.com/goccy/go-yaml/ast"
+
+	"sallyport/firewall"
+	"sallyport/internal/strictyaml"
+)
+
+// The words of the file, beside those of the dimensions.
+const (
+	wordVersion       = "version"
+	wordPolicyVersion = "policyVersion"
+	wordDefault       = "default"
+	wordService       = "service"
+	wordTenants       = "tenants"
+	wordProfiles      = "profiles"
+	wordTemplates     = "templates"
+	wordProviders     = "providers"
+	wordImage         = "image"
+	wordTier          = "tier"
+	wordAgent         = "agent"
+	wordBackend       = "backend"
+	wordAll           = "all"
+	wordNone          = "none"
+)
+
+const (
+	maxFile   = 1 << 20 // bytes
+	maxLevels = 16      // a real file has four
+)
+
+type reader struct{ strictyaml.Reader }
+
+func newReader(name string) *reader {
+	return &reader{strictyaml.Reader{File: name, Rules: strictyaml.Rules{
+		MaxBytes: maxFile, MaxLevels: maxLevels,
+		Needs:   "it needs version, default and profiles",
+		Quote:   quote,
+		Show:    func(s string) string { return firewall.Escape(s, 200) },
+		Suggest: suggest,
+	}}}
+}
+
+func (r *reader) file(body ast.Node) *Profiles {
+	ps := &Profiles{
+		file: r.File, service: &ceiling{who: "the service", field: wordService},
+		tenants: map[string]*ceiling{}, profiles: map[string]*ceiling{}, templates: map[string]*template{}, providers: map[string]*provider{},
+	}
+	fields := r.Mapping(body, "", wordVersion, wordPolicyVersion, wordDefault, wordService, wordTenants, wordProviders, wordTemplates, wordProfiles)
+	r.version(fields[wordVersion])
+	if n, ok := fields[wordPolicyVersion]; !ok {
+		r.missing(wordPolicyVersion, `give the file a number of yours, and raise it with each change: "policyVersion: 1"`)
+	} else {
+		ps.version = r.whole(n, wordPolicyVersion)
+	}
+	for _, kv := range r.named(fields[wordProviders], wordProviders) {
+		ps.providers[kv.Key] = r.provider(kv)
+	}
+	for _, kv := range r.named(fields[wordTemplates], wordTemplates) {
+		ps.templates[kv.Key] = r.template(kv)
+	}
+	if n, ok := fields[wordService]; ok {
+		r.bounds(ps.service, n, false)
+	}
+	for _, kv := range r.named(fields[wordTenants], wordTenants) {
+		ps.tenants[kv.Key] = r.tenant(kv)
+	}
+	if _, ok := fields[wordProfiles]; !ok {
+		r.missing(wordProfiles, "without a profile nobody may run anything; docs/profiles.md has some to begin with")
+	}
+	for _, kv := range r.named(fields[wordProfiles], wordProfiles) {
+		ps.profiles[kv.Key] = r.profile(kv)
+	}
+	r.references(ps, fields[wordDefault])
+	return ps
+}
+
+func (r *reader) version(n ast.Node) {
+	if n == nil {
+		r.missing(wordVersion, `begin the file with "version: 1"`)
+	} else if v := n.GetToken(); n.Type() != ast.IntegerType || v.Value != "1" {
+		r.Fault(strictyaml.At(v), wordVersion, `%s is no version that is known here: write "version: 1"`, quote(v.Value))
+	}
+}
+
+func (r *reader) missing(field, advice string) {
+	r.Fault(strictyaml.Pos{Line: 1, Column: 1}, field, "is missing: %s", advice)
+}
+
+// nameForm is what an operator may call something here.
+var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+const nameFormText = "a name is of lower-case letters, digits, - and _, at most 63 of them"
+
+// named reads a mapping of names of the operator's own.
+func (r *reader) named(n ast.Node, field string) (pairs []strictyaml.Pair) {
+	if n == nil {
+		return nil
+	}
+	for _, kv := range r.Pairs(n, field) {
+		switch {
+		case !nameForm.MatchString(kv.Key):
+			r.Fault(kv.At, field, "%s is not a name: %s", quote(kv.Key), nameFormText)
+		case kv.Key == wordAll || kv.Key == wordNone:
+			r.Fault(kv.At, field, "%s is a word of the file: choose another name", quote(kv.Key))
+		default:
+			pairs = append(pairs, kv)
+		}
+	}
+	return pairs
+}
+
+func (r *reader) provider(kv strictyaml.Pair) *provider {
+	field := wordProviders + "." + kv.Key
+	fields := r.Mapping(kv.Value, field, wordBackend)
+	p := &provider{line: kv.At.Line}
+	if n, ok := fields[wordBackend]; ok {
+		p.backend = r.word(n, field+"."+wordBackend, nameForm, nameFormText)
+	} else {
+		r.Fault(kv.At, field, "has no backend: say which of the executor's it stands for")
+	}
+	return p
+}
+
+func (r *reader) template(kv strictyaml.Pair) *template {
+	field := wordTemplates + "." + kv.Key
+	fields := r.Mapping(kv.Value, field, wordImage, wordTier, wordAgent)
+	t := &template{line: kv.At.Line}
+	for word, to := range map[string]*string{wordTier: &t.tier, wordAgent: &t.agent} {
+		if n, ok := fields[word]; ok {
+			*to = r.word(n, field+"."+word, nameForm, nameFormText)
+		}
+	}
+	if n, ok := fields[wordImage]; ok {
+		t.image = r.word(n, field+"."+wordImage, imageForm, imageFormText)
+	}
+	return t
+}
+
+func (r *reader) tenant(kv strictyaml.Pair) *ceiling {
+	c := &ceiling{who: "the tenant " + kv.Key, field: wordTenants + "." + kv.Key, line: kv.At.Line}
+	r.bounds(c, kv.Value, true)
+	if c.bounds[ProfileNames] == nil {
+		r.Fault(kv.At, c.field, "has no profiles: name those that the tenant may ask for, or write \"profiles: all\"")
+	}
+	return c
+}
+
+// A profile is what an operator has approved: what it does not name it does not have,
+// but for what every run has.
+func (r *reader) profile(kv strictyaml.Pair) *ceiling {
+	c := &ceiling{who: "the profile " + kv.Key, field: wordProfiles + "." + kv.Key, line: kv.At.Line}
+	r.bounds(c, kv.Value, false)
+	for _, d := range []Dimension{Egress, Tasks} {
+		if c.bounds[d] == nil {
+			r.Fault(kv.At, c.field, "has no %s: each profile says it explicitly, if need be \"%s: all\"", d, d)
+		}
+	}
+	if c.bounds[ProfileNames] != nil {
+		r.Fault(strictyaml.Pos{Line: c.lines[ProfileNames], Column: 1}, c.field, "a profile has no profiles: they are a tenant's, or the service's")
+	}
+	for d, v := range map[Dimension]Value{SandboxMode: EffectfulTasks, GitHub: Set{}, Repositories: Set{}, Secrets: Set{}, Gateways: Set{}} {
+		if c.bounds[d] == nil {
+			c.bounds[d], c.lines[d] = v, c.line
+		}
+	}
+	return c
+}
+
+// bounds reads the dimensions that c says something about.
+func (r *reader) bounds(c *ceiling, n ast.Node, tenant bool) {
+	known := slices.Clone(keys[:])
+	if tenant {
+		known = append([]string{wordDefault}, known...)
+	}
+	fields := r.Mapping(n, c.field, known...)
+	if d, ok := fields[wordDefault]; ok {
+		c.byDefault = r.word(d, c.field+"."+wordDefault, nameForm, nameFormText)
+	}
+	for d, key := range keys {
+		if n, ok := fields[key]; ok {
+			c.bounds[d] = r.value(Dimension(d), n, c.field+"."+key)
+			c.lines[d] = strictyaml.Start(n).Line
+		}
+	}
+}
+
+func (r *reader) value(d Dimension, n ast.Node, field string) Value {
+	switch d {
+	case SandboxMode:
+		return Mode(r.level(n, field, modes))
+	case Strength:
+		return Isolation(r.level(n, field, isolations))
+	case Approval:
+		return Review(r.level(n, field, reviews))
+	case Time, IdleTime:
+		return r.duration(n, field)
+	case CostUSD:
+		return r.cost(n, field)
+	case Tokens:
+		return Count(r.whole(n, field))
+	}
+	form := forms[d]
+	return r.set(n, field, form.of, form.check)
+}
+
+// level reads a word of a chain, as its index.
+func (r *reader) level(n ast.Node, field string, levels []string) int {
+	s, p, ok := r.Scalar(n, field, "one of "+strings.Join(levels, ", "))
+	if !ok {
+		return 0
+	}
+	i := slices.Index(levels, s)
+	if i < 0 {
+		r.Fault(p, field, "%s is none of %s%s", quote(s), strings.Join(levels, ", "), suggest(s, levels))
+		return 0
+	}
+	return i
+}
+
+func (r *reader) duration(n ast.Node, field string) Duration {
+	s, p, ok := r.Scalar(n, field, "a time such as 30m or 2h")
+	if !ok {
+		return 0
+	}
+	d, err := parseDuration(s)
+	if err != nil {
+		r.Fault(p, field, "%v", err)
+	}
+	return d
+}
+
+const maxUSD = 1_000_000
+
+func (r *reader) cost(n ast.Node, field string) Cost {
+	s, p, ok := r.Scalar(n, field, "an amount of US dollars such as 2.50")
+	if !ok {
+		return 0
+	}
+	c, err := parseCost(s)
+	if err != nil {
+		r.Fault(p, field, "%v", err)
+	}
+	return c
+}
+
+func (r *reader) whole(n ast.Node, field string) int64 {
+	s, p, ok := r.Scalar(n, field, "a whole number")
+	if !ok {
+		return 0
+	}
+	v, err := strconv.ParseInt(s, 10, 64)
+	if n.Type() != ast.IntegerType || err != nil || v < 1 || v > math.MaxInt32*1000 {
+		r.Fault(p, field, "%s is not a whole number above 0", quote(s))
+		return 0
+	}
+	return v
+}
+
+func (r *reader) word(n ast.Node, field string, form *regexp.Regexp, text string) string {
+	s, p, ok := r.Scalar(n, field, "a name")
+	if ok && !form.MatchString(s) {
+		r.Fault(p, field, "%s is not right here: %s", quote(s), text)
+	}
+	return s
+}
+
+// set reads a list of names, or the word all or none.
+func (r *reader) set(n ast.Node, field, of string, check func(string) (string, error)) Set {
+	if s, ok := n.(*ast.StringNode); ok {
+		switch s.Value {
+		case wordAll:
+			return all
+		case wordNone:
+			return Set{}
+		}
+		r.Fault(strictyaml.Start(n), field, "%s is not a list: write [...] with the %s in it, all, or none", quote(s.Value), of)
+		return Set{}
+	}
+	var set Set
+	for _, item := range r.List(n, field, of) {
+		s, p, ok := r.Scalar(item, field, "one of the "+of)
+		if !ok {
+			continue
+		}
+		name, err := check(s)
+		switch {
+		case s == wordAll || s == wordNone:
+			r.Fault(p, field, "%s stands by itself: write \"%s\" without a list", quote(s), s)
+		case err != nil:
+			r.Fault(p, field, "%s: %v", quote(s), err)
+		case slices.Contains(set.names, name):
+			r.Fault(p, field, "%s is here already", quote(s))
+		default:
+			set.names = append(set.names, name)
+		}
+	}
+	return set
+}
+
+// references finds names that nothing in the file explains.
+func (r *reader) references(ps *Profiles, byDefault ast.Node) {
+	if byDefault == nil {
+		r.missing(wordDefault, `name the profile of requests that name none: "default: standard"`)
+	} else {
+		ps.byDefault = r.word(byDefault, wordDefault, nameForm, nameFormText)
+		r.refer(strictyaml.Start(byDefault).Line, wordDefault, "profile", ps.byDefault, ps.Names())
+	}
+	templates := sortedKeys(ps.templates)
+	for _, c := range ps.ceilings() {
+		if c.byDefault != "" {
+			r.refer(c.line, c.field+"."+wordDefault, "profile", c.byDefault, ps.Names())
+		}
+		for _, name := range namesOf(c.bounds[ProfileNames]) {
+			r.refer(c.lines[ProfileNames], c.field+"."+wordProfiles, "profile", name, ps.Names())
+		}
+		for _, name := range namesOf(c.bounds[Templates]) {
+			r.refer(c.lines[Templates], c.field+"."+wordTemplates, "template", name, templates)
+		}
+	}
+}
+
+func (r *reader) refer(line int, field, what, name string, known []string) {
+	if !slices.Contains(known, name) && nameForm.MatchString(name) {
+		r.Fault(strictyaml.Pos{Line: line, Column: 1}, field, "the file has no %s %s%s", what, quote(name), suggest(name, known))
+	}
+}
+
+// ceilings are all of the file, in the order in which they are told.
+func (ps *Profiles) ceilings() []*ceiling {
+	list := []*ceiling{ps.service}
+	for _, sort := range []map[string]*ceiling{ps.tenants, ps.profiles} {
+		for _, name := range sortedKeys(sort) {
+			list = append(list, sort[name])
+		}
+	}
+	return list
+}
+
+func namesOf(v Value) []string {
+	s, _ := v.(Set)
+	return s.names
+}
+
+// A form is what the names of a dimension look like.
+type form struct {
+	of    string
+	check func(string) (string, error) // the canonical form
+}
+
+var forms = map[Dimension]form{
+	ProfileNames: {"profiles", matching(nameForm, nameFormText)},
+	Providers:    {"providers", matching(nameForm, nameFormText)},
+	Templates:    {"templates", matching(nameForm, nameFormText)},
+	Images:       {"images", matching(imageForm, imageFormText)},
+	Agents:       {"agents", matching(nameForm, nameFormText)},
+	Tiers:        {"tiers", matching(nameForm, nameFormText)},
+	Egress:       {"policies of the allowlist", matching(nameForm, nameFormText)},
+	GitHub:       {"GitHub profiles", matching(nameForm, nameFormText)},
+	Repositories: {"repositories", repository},
+	ProviderKeys: {"variables", matching(regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`), "write the name of a variable, such as ANTHROPIC_API_KEY")},
+	Secrets:      {"secrets", matching(nameForm, nameFormText)},
+	Tasks:        {"task types", taskType},
+	Gateways:     {"hosts", host},
+}
+
+var imageForm = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
+
+const imageFormText = "an image is written as it is for the engine, such as registry.example/agent:1"
+
+var repositoryForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,99}/(\*|[a-z0-9._-]{1,100})$`)
+
+func matching(form *regexp.Regexp, text string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		if !form.MatchString(s) {
+			return "", errors.New(text)
+		}
+		return s, nil
+	}
+}
+
+// repository folds the case, as GitHub does.
+func repository(s string) (string, error) {
+	lower := strings.ToLower(s)
+	if !repositoryForm.MatchString(lower) {
+		return "", errors.New("write OWNER/NAME, or OWNER/* for all of an owner's")
+	}
+	return lower, nil
+}
+
+func taskType(s string) (string, error) {
+	switch kinds[s] {
+	case "":
+		return "", fmt.Errorf("there is no such type of task%s", suggest(s, approvable()))
+	case onHost:
+		return "", errors.New("it is control plane, which needs no approval: leave it out")
+	}
+	return s, nil
+}
+
+func host(s string) (string, error) {
+	n, err := firewall.ParseName(s)
+	return n.String(), err
+}
+
+var isoDuration = regexp.MustCompile(`^P(?:(\d{1,4})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})S)?)?$`)
+
+// parseDuration reads 90m, or PT90M as workflows do (ISO 8601), of a second at least.
+func parseDuration(s string) (Duration, error) {
+	var d time.Duration
+	if m := isoDuration.FindStringSubmatch(s); m != nil {
+		for i, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second} {
+			n, _ := strconv.ParseInt("0"+m[i+1], 10, 64)
+			d += time.Duration(n) * unit
+		}
+	} else if parsed, err := time.ParseDuration(s); err == nil {
+		d = parsed
+	}
+	if d < time.Second || d > 366*24*time.Hour {
+		return 0, fmt.Errorf("%s is not a time between a second and a year: write 90m or PT90M", quote(s))
+	}
+	return Duration(d), nil
+}
+
+var costForm = regexp.MustCompile(`^(\d{1,7})(?:\.(\d{1,6}))?$`)
+
+// parseCost reads an amount of dollars.
+func parseCost(s string) (Cost, error) {
+	m := costForm.FindStringSubmatch(s)
+	if m == nil {
+		return 0, fmt.Errorf("%s is not an amount of US dollars such as 2.50", quote(s))
+	}
+	whole, _ := strconv.ParseInt(m[1], 10, 64)
+	part, _ := strconv.ParseInt((m[2] + "000000")[:6], 10, 64)
+	if whole > maxUSD || whole+part == 0 {
+		return 0, fmt.Errorf("%s is not an amount between 0.000001 and %d US dollars", quote(s), maxUSD)
+	}
+	return Cost(whole*1e6 + part), nil
+}
+
+func quote(s string) string { return `"` + firewall.Escape(s, 80) + `"` }
+
+func suggest(s string, known []string) string {
+	best, word := 3, ""
+	if len(s) > 64 {
+		return ""
+	}
+	for _, k := range known {
+		if d := levenshtein.ComputeDistance(s, k); d < best && d < len(k) {
+			best, word = d, k
+		}
+	}
+	if word == "" {
+		return ""
+	}
+	return ", did you mean " + quote(word) + "?"
+}
