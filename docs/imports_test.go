@@ -64,11 +64,12 @@ var allowed = map[string][]string{
 	"sniproxy/testnet": {"firewall"},
 	"gate/decisionlog": {"firewall", "firewall/account", "gate/control"},
 	"sniproxy":         {"firewall", "firewall/account", "internal/contain", "internal/evloop", "sniproxy/reach", "sniproxy/refusal", "sniproxy/socket"},
+	"gate/listener":    {"sniproxy/socket"},
 	"gate/metrics":     {"firewall", "firewall/account", "sniproxy/resolve"},
 	"gate/page":        {"firewall", "firewall/account", "firewall/allowlist"},
 	"gate/settings":    {"sniproxy/reach", "sniproxy/resolve", "internal/envvars"},
 	"gate/watch":       {"firewall/allowlist"},
-	"gate":             {"firewall", "firewall/account", "firewall/allowlist", "dnsgate", "sniproxy", "sniproxy/reach", "sniproxy/resolve", "sniproxy/socket", "gate/control", "gate/decisionlog", "gate/metrics", "gate/page", "gate/settings", "gate/watch", "internal/contain"},
+	"gate":             {"firewall", "firewall/account", "firewall/allowlist", "dnsgate", "sniproxy", "sniproxy/reach", "sniproxy/resolve", "sniproxy/socket", "gate/control", "gate/decisionlog", "gate/listener", "gate/metrics", "gate/page", "gate/settings", "gate/watch", "internal/contain"},
 
 	// What GitHub checks is written down once more there, not taken from what it shall check.
 	"compose/internet/github": {},

@@ -6,8 +6,8 @@ import (
 	"sallyport/internal/contain"
 )
 
-// record keeps one decision; flush comes after it.
-func (l *lease) record(r account.Record) { l.keep([]account.Record{r}) }
+// record enters one decision; flush comes after it.
+func (l *lease) record(r account.Record) { l.enter([]account.Record{r}) }
 
 // flush writes the lines of what was recorded. What was decided is done already;
 // what could not be written is kept, and denies what is to be decided.
@@ -18,15 +18,15 @@ func (l *lease) flush() { _ = l.server.decisions.Flush() }
 // completes the records, may move them, and keeps none of the text of their hosts,
 // which may be a part of a request.
 func (l *lease) deliver(records []account.Record) error {
-	if !l.keep(records) {
+	if !l.enter(records) {
 		return nil
 	}
 	return l.server.decisions.Flush()
 }
 
-// keep is deliver without the end of it, to write the lines; false means that
-// there are none to write.
-func (l *lease) keep(records []account.Record) (waits bool) {
+// enter is deliver but for the lines, which flush writes; false means that there are none
+// to write.
+func (l *lease) enter(records []account.Record) (waits bool) {
 	l.complete(records)
 	l.ledger.AddAll(records)
 	l.server.Metrics.Decided(records)
@@ -66,7 +66,7 @@ func (l *lease) put(records []account.Record) (waits bool) {
 	return waits
 }
 
-// putShared is put, to the end, for a record of many decisions that are counted
+// putShared puts and flushes a record that stands for many decisions, which are counted
 // already.
 func (l *lease) putShared(r account.Record) {
 	defer contain.With(func(p *contain.Panic) { // it may be on a goroutine of the tally's, and would end all cells

@@ -22,6 +22,7 @@ import (
 	"sallyport/firewall/account"
 	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
+	"sallyport/gate/listener"
 	"sallyport/internal/output"
 	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/resolve"
@@ -79,7 +80,7 @@ func start(t testing.TB, up string, change func(*Daemon)) *testGate {
 		change(g.daemon)
 	}
 	path := filepath.Join(t.TempDir(), "control.sock")
-	ln, err := listenControl(t.Context(), path)
+	ln, err := listener.Control(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -199,7 +199,7 @@ func TestSocketsAreBoundToTheInterface(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, socket := range map[string]io.Closer{"udp": on.udp, "tcp": on.tcp, "tls": on.tls, "http": on.http} {
+	for name, socket := range map[string]io.Closer{"udp": on.UDP, "tcp": on.TCP, "tls": on.TLS, "http": on.HTTP} {
 		if device, err := boundTo(socket.(syscall.Conn)); err != nil || device != "lo" {
 			t.Errorf("%s: bound to %q, %v; want lo", name, device, err)
 		}

@@ -17,11 +17,10 @@ import (
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
 	"sallyport/gate/decisionlog"
+	"sallyport/gate/listener"
 	"sallyport/gate/page"
 	"sallyport/internal/contain"
 	"sallyport/sniproxy"
-	"sallyport/sniproxy/reach"
-	"sallyport/sniproxy/resolve"
 )
 
 // A lease is a cell that the gate serves.
@@ -136,6 +135,11 @@ func (l *lease) page() *page.Page {
 	})
 }
 
+// listen opens the sockets of a cell on the gate's address in it.
+func (s *server) listen(addr netip.Addr) (*listener.Cell, error) {
+	return listener.OpenCell(addr, listener.Ports{DNS: s.ports.dns, TLS: s.ports.tls, HTTP: s.ports.http}, s.Log)
+}
+
 // admit refuses a lease that is in the way of another. s.mu is held.
 func (s *server) admit(id string, want control.Lease) error {
 	if s.stopping || s.ctx.Err() != nil {
@@ -157,8 +161,8 @@ func (s *server) admit(id string, want control.Lease) error {
 
 // serve serves a cell until its lease ends. If one of its servers fails, all of
 // it is closed: the lease stays to be released, and its stream breaks.
-func (s *server) serve(ctx context.Context, l *lease, sockets *sockets) {
-	err := l.serve(ctx, sockets)
+func (s *server) serve(ctx context.Context, l *lease, on *listener.Cell) {
+	err := l.serve(ctx, on)
 	l.cancel()
 	l.limit.End()
 	if err != nil {
@@ -169,11 +173,11 @@ func (s *server) serve(ctx context.Context, l *lease, sockets *sockets) {
 }
 
 // serve closes the sockets when it returns.
-func (l *lease) serve(ctx context.Context, on *sockets) error {
+func (l *lease) serve(ctx context.Context, on *listener.Cell) error {
 	s := l.server
 	resolver, err := s.cellResolver()
 	if err != nil {
-		on.close()
+		on.Close()
 		return err
 	}
 	l.tunnel.Resolver = outside{s, resolver}
@@ -189,9 +193,9 @@ func (l *lease) serve(ctx context.Context, on *sockets) error {
 			return serve()
 		})
 	}
-	contained(func() error { return names.Serve(inner, on.udp, on.tcp) })
-	contained(func() error { return l.tunnel.ServeTLS(inner, on.tls) })
-	contained(func() error { return l.tunnel.ServeHTTP1(inner, on.http) })
+	contained(func() error { return names.Serve(inner, on.UDP, on.TCP) })
+	contained(func() error { return l.tunnel.ServeTLS(inner, on.TLS) })
+	contained(func() error { return l.tunnel.ServeHTTP1(inner, on.HTTP) })
 	if err := group.Wait(); ctx.Err() == nil {
 		return err
 	}
@@ -274,76 +278,4 @@ func (l *lease) cell(rows bool) control.Cell {
 		c.Receipt = account.Receipt{Policy: l.Lease.Policy, Digest: c.Digest, Hosts: []account.ReceiptHost{}}
 	}
 	return c
-}
-
-// outside is the gate's resolver without the cells: the tunnel must not lead
-// from one cell into another, also where an allowlist admits a private range
-// that holds the cells. It stands before the cache, so that it judges each use.
-type outside struct {
-	*server
-	inner reach.Resolver
-}
-
-func (o outside) Resolve(ctx context.Context, name firewall.Name) ([]netip.Addr, error) {
-	addrs, err := o.inner.Resolve(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return addrs, o.judge(addrs)
-}
-
-// Remembered is Resolve where the answer is known.
-func (o outside) Remembered(name firewall.Name) (addrs []netip.Addr, ok bool, err error) {
-	known, ok := o.inner.(reach.Rememberer)
-	if !ok {
-		return nil, false, nil
-	}
-	if addrs, ok, err = known.Remembered(name); ok && err == nil {
-		err = o.judge(addrs)
-	}
-	return addrs, ok, err
-}
-
-// judge refuses the addresses of cells.
-func (o outside) judge(addrs []netip.Addr) error {
-	cells := o.cells.Load()
-	for _, a := range addrs {
-		if cells.has(a.Unmap()) {
-			return &resolve.RefusedError{Detail: fmt.Sprintf("%v is an address of a cell", a)}
-		}
-	}
-	return nil
-}
-
-// cellRanges are the addresses of cells.
-type cellRanges struct {
-	leased map[netip.Prefix]bool
-	pools  []netip.Prefix // few: the leases of one executor share theirs
-}
-
-func (c *cellRanges) has(a netip.Addr) bool {
-	for _, pool := range c.pools {
-		if pool.Contains(a) {
-			return true
-		}
-	}
-	for bits := minPrefixBits; bits <= maxPrefixBits; bits++ {
-		if p, err := a.Prefix(bits); err == nil && c.leased[p] {
-			return true
-		}
-	}
-	return false
-}
-
-// countCells makes the addresses of cells known to tunnels, which must not
-// wait for s.mu. It is held.
-func (s *server) countCells() {
-	cells := &cellRanges{leased: make(map[netip.Prefix]bool, len(s.leases))}
-	for _, l := range s.leases {
-		cells.leased[l.Prefix] = true
-		if l.Pool.IsValid() && !slices.Contains(cells.pools, l.Pool) {
-			cells.pools = append(cells.pools, l.Pool)
-		}
-	}
-	s.cells.Store(cells)
 }

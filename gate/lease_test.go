@@ -262,7 +262,7 @@ func TestFailedCell(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	failing := s.newLease("c1", l, policy, cancel)
 	s.leases["c1"] = failing
-	sockets.tls.Close()
+	sockets.TLS.Close()
 	s.serve(ctx, failing, sockets)
 
 	if b := failing.journal.Read(0, make([]account.Record, 1)); !b.Over || b.Complete {
@@ -330,5 +330,5 @@ func TestFailedCellClosesItsSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sockets.close()
+	sockets.Close()
 }

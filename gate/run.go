@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"sallyport/gate/decisionlog"
+	"sallyport/gate/listener"
 	"sallyport/gate/metrics"
 	"sallyport/gate/settings"
 	"sallyport/sniproxy"
@@ -55,12 +56,12 @@ func Run(ctx context.Context, set settings.Settings, version string, log *slog.L
 		}()
 	}
 	if addr := netip.AddrPort(set.MetricsListen); addr.IsValid() {
-		if d.MetricsOn, err = listenMetrics(ctx, addr); err != nil {
+		if d.MetricsOn, err = listener.Metrics(ctx, addr); err != nil {
 			return err
 		}
 		defer d.MetricsOn.Close()
 	}
-	ln, err := listenControl(ctx, set.ControlSocket)
+	ln, err := listener.Control(ctx, set.ControlSocket)
 	if err != nil {
 		return err
 	}

@@ -1,37 +1,12 @@
 package gate
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 )
-
-// listenMetrics listens on one address, and only on the interface that has it:
-// the kernel would take packets for it from the cells as well.
-func listenMetrics(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
-	device, err := deviceOf(addr.Addr())
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		if err := bindToDevice(c, device); err != nil && !errors.Is(err, unix.EPERM) { // as in listen
-			return err
-		}
-		return nil
-	}}
-	ln, err := config.Listen(ctx, "tcp", addr.String())
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	return ln, nil
-}
 
 // metricsRoutes serves the metrics, to nobody whose address is of a cell.
 func (s *server) metricsRoutes() http.Handler {

@@ -20,6 +20,7 @@ import (
 	"sallyport/firewall/allowlist"
 	"sallyport/gate/control"
 	"sallyport/gate/decisionlog"
+	"sallyport/gate/listener"
 	"sallyport/internal/output"
 )
 
@@ -147,7 +148,7 @@ func TestLogThatFailsDenies(t *testing.T) {
 // A gate that ends with decisions that it could not write says how many.
 func TestLogThatFailsToTheEnd(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "control.sock")
-	ln, err := listenControl(t.Context(), socket)
+	ln, err := listener.Control(t.Context(), socket)
 	if err != nil {
 		t.Fatal(err)
 	}

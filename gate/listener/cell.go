@@ -1,9 +1,13 @@
-package gate
+// Package listener opens the sockets of the gate: those of a cell, all or none and for its
+// interface alone, that of the metrics, and the control socket, which takes the place of
+// one that a dead gate has left and of nothing else.
+package listener
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"syscall"
@@ -13,21 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sockets are where one cell is served.
-type sockets struct {
-	udp            *net.UDPConn
-	tcp, tls, http net.Listener
+// A Cell is where one cell is served: UDP and TCP are those of its DNS server.
+type Cell struct {
+	UDP            *net.UDPConn
+	TCP, TLS, HTTP net.Listener
 }
 
-func (s *sockets) close() {
-	s.udp.Close()
-	s.tcp.Close()
-	s.tls.Close()
-	s.http.Close()
+// Ports are those of a cell on the gate's address in it.
+type Ports struct{ DNS, TLS, HTTP uint16 }
+
+// Close closes all of them.
+func (c *Cell) Close() {
+	c.UDP.Close()
+	c.TCP.Close()
+	c.TLS.Close()
+	c.HTTP.Close()
 }
 
-// listen opens all sockets of a cell on the gate's address in it, or none.
-func (s *server) listen(addr netip.Addr) (*sockets, error) {
+// OpenCell opens all sockets of a cell on the gate's address in it, or none. log is told
+// where one cannot be bound to the interface of the address.
+func OpenCell(addr netip.Addr, ports Ports, log *slog.Logger) (*Cell, error) {
 	device, err := deviceOf(addr)
 	if err != nil {
 		return nil, err
@@ -39,7 +48,7 @@ func (s *server) listen(addr netip.Addr) (*sockets, error) {
 		err := bindToDevice(c, device)
 		if errors.Is(err, unix.EPERM) {
 			// Kernels before 5.7 want a capability for it that the gate does not have.
-			s.Log.Warn("cannot bind a socket to its interface", "address", address, "device", device, "error", err)
+			log.Warn("cannot bind a socket to its interface", "address", address, "device", device, "error", err)
 			err = nil
 		}
 		if network == "tcp4" { // before a client can be there
@@ -48,25 +57,25 @@ func (s *server) listen(addr netip.Addr) (*sockets, error) {
 		return err
 	}}
 	var open []interface{ Close() error }
-	undo := func(err error) (*sockets, error) {
+	undo := func(err error) (*Cell, error) {
 		for _, c := range open {
 			c.Close()
 		}
 		return nil, err
 	}
 	tcp := make([]net.Listener, 3)
-	for i, port := range []uint16{s.ports.dns, s.ports.tls, s.ports.http} {
+	for i, port := range []uint16{ports.DNS, ports.TLS, ports.HTTP} {
 		ln, err := config.Listen(context.Background(), "tcp4", netip.AddrPortFrom(addr, port).String())
 		if err != nil {
 			return undo(err)
 		}
 		tcp[i], open = ln, append(open, ln)
 	}
-	pc, err := config.ListenPacket(context.Background(), "udp4", netip.AddrPortFrom(addr, s.ports.dns).String())
+	pc, err := config.ListenPacket(context.Background(), "udp4", netip.AddrPortFrom(addr, ports.DNS).String())
 	if err != nil {
 		return undo(err)
 	}
-	return &sockets{udp: pc.(*net.UDPConn), tcp: tcp[0], tls: tcp[1], http: tcp[2]}, nil
+	return &Cell{UDP: pc.(*net.UDPConn), TCP: tcp[0], TLS: tcp[1], HTTP: tcp[2]}, nil
 }
 
 // deviceOf returns the name of the interface that has addr.
@@ -100,4 +109,24 @@ func bindToDevice(c syscall.RawConn, device string) error {
 		return e
 	}
 	return err
+}
+
+// Metrics listens on one address, and only on the interface that has it:
+// the kernel would take packets for it from the cells as well.
+func Metrics(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	device, err := deviceOf(addr.Addr())
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		if err := bindToDevice(c, device); err != nil && !errors.Is(err, unix.EPERM) { // as for a cell
+			return err
+		}
+		return nil
+	}}
+	ln, err := config.Listen(ctx, "tcp", addr.String())
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	return ln, nil
 }

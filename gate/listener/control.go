@@ -1,4 +1,4 @@
-package gate
+package listener
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenControl listens on a unix socket that only its owner, and root, can
+// Control listens on a unix socket that only its owner, and root, can
 // open. It takes the place of a socket that a dead gate has left behind, and of
 // nothing else.
-func listenControl(ctx context.Context, path string) (net.Listener, error) {
+func Control(ctx context.Context, path string) (net.Listener, error) {
 	if err := removeStale(ctx, path); err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
