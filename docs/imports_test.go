@@ -40,6 +40,7 @@ var allowed = map[string][]string{
 	"entrypoint/github":         {"entrypoint/wire"},
 	"executor/api":              {"firewall", "firewall/account"},
 	"executor/client":           {"firewall", "firewall/account", "executor/api"},
+	"executor/audit":            {"internal/fileowner"},
 	"executor/caller":           {"internal/fileowner"},
 	"executor/sessionlog":       {"firewall", "firewall/account", "executor/api", "internal/fileowner"},
 	"executor/agent":            {"firewall", "entrypoint/wire", "entrypoint/github", "executor/api"},

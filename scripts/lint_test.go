@@ -49,12 +49,12 @@ func TestLintFailsOnWhatItFinds(t *testing.T) {
 	}
 }
 
-// TestTestLints requires the linters and the tests of both modules in what continuous integration runs.
+// TestTestLints requires the linters and the tests of all modules in what continuous integration runs.
 func TestTestLints(t *testing.T) {
 	for file, all := range map[string][]string{
 		"../.ci/run":  {"\nmake test\n"},
 		"../Makefile": {"\n\tscripts/test\n"},
-		"test":        {"\nscripts/lint offline\n", " ./...\ncd compose/internet\ngo test "}, // of both modules
+		"test":        {"\nscripts/lint offline\n", " ./...\nfor module in compose/internet executor/audit/others; do\n  (cd $module && go test "}, // of all modules
 	} {
 		for _, runs := range all {
 			if !strings.Contains(read(t, file), runs) {

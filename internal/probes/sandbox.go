@@ -118,4 +118,7 @@ var artifacts = Group{Letter: "F", Title: "Artifacts and logs", Probes: []Probe{
 	{ID: "F10",
 		Tried: "print what looks like a result",
 		Must:  "without effect on the verdict"},
+	{ID: "F11",
+		Tried: "change, drop, reorder or put in records of the audit log afterwards, a byte of one among them",
+		Must:  "it no longer verifies"},
 }}
