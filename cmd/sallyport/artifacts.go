@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/show"
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/api"
 	"sallyport/executor/client"
 )
@@ -79,7 +81,7 @@ func (f *fetch) run(ctx context.Context, id string, names []string, list bool) e
 		return fmt.Errorf("run %s has not ended yet; it is %s", id, x.State)
 	}
 	if list {
-		return printArtifacts(f.stdout, x.Result.Artifacts)
+		return show.Artifacts(f.stdout, x.Result.Artifacts)
 	}
 	wanted, err := f.choose(x.Result.Artifacts, names)
 	if err != nil || len(wanted) == 0 {
@@ -99,7 +101,7 @@ func (f *fetch) run(ctx context.Context, id string, names []string, list bool) e
 		if err := f.fetch(ctx, id, artifact); err != nil {
 			return fmt.Errorf("fetch %q: %w", artifact.Name, err)
 		}
-		fmt.Fprintln(f.stdout, safe(filepath.Join(f.dir, artifact.Name)))
+		fmt.Fprintln(f.stdout, terminal.Safe(filepath.Join(f.dir, artifact.Name)))
 	}
 	return nil
 }
@@ -113,7 +115,7 @@ func (f *fetch) choose(all []api.Artifact, names []string) ([]api.Artifact, erro
 				chosen = append(chosen, artifact)
 				continue
 			}
-			fmt.Fprintf(f.stderr, "not kept: %s: %s\n", cell(artifact.Name), cell(artifact.Skipped))
+			fmt.Fprintf(f.stderr, "not kept: %s: %s\n", terminal.Cell(artifact.Name), terminal.Cell(artifact.Skipped))
 		}
 		if len(all) == 0 {
 			fmt.Fprintln(f.stderr, "the run has left no files; --artifact GLOB of sallyport run declares them")

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/terminal"
+	"sallyport/firewall"
 	"sallyport/firewall/allowlist"
 	"sallyport/firewall/review"
 )
@@ -68,7 +70,7 @@ installation where the executor's settings for the App are in the environment.`,
 				p, _ := file.Policy(name)
 				fmt.Fprintf(a.stdout, "policy %s %s\n", name, p.Digest())
 			}
-			fmt.Fprintf(a.stdout, "%s is right: %s\n", safe(path), file.Digest())
+			fmt.Fprintf(a.stdout, "%s is right: %s\n", terminal.Safe(path), file.Digest())
 			if len(needs) > 0 {
 				fmt.Fprintf(a.stdout, "It needs the gate to have in %s: %s\n", proxiesVariable, strings.Join(needs, ", "))
 			}
@@ -97,10 +99,10 @@ func (a *app) checkProfiles(path string, policies []string) (said string, warned
 	}
 	for _, w := range ps.Unknown(policies) {
 		w.Problem = "warning: " + w.Problem
-		fmt.Fprintln(a.stderr, safe(w.Error()))
+		fmt.Fprintln(a.stderr, terminal.Safe(w.Error()))
 		warned++
 	}
-	return fmt.Sprintf("profiles %s\n%s is right: policyVersion %d, %s\n", strings.Join(ps.Names(), ", "), safe(path), ps.Version(), ps.Digest()), warned, nil
+	return fmt.Sprintf("profiles %s\n%s is right: policyVersion %d, %s\n", strings.Join(ps.Names(), ", "), terminal.Safe(path), ps.Version(), ps.Digest()), warned, nil
 }
 
 // warnings prints the warnings about the allowlist at path, and returns them.
@@ -114,7 +116,7 @@ func (a *app) warnings(path string, file *allowlist.File) allowlist.FileErrors {
 	slices.SortStableFunc(warnings, func(a, b *allowlist.FileError) int { return a.Line - b.Line })
 	for _, w := range warnings {
 		w.Problem = "warning: " + w.Problem
-		fmt.Fprintln(a.stderr, safe(w.Error()))
+		fmt.Fprintln(a.stderr, terminal.Safe(w.Error()))
 	}
 	return warnings
 }
@@ -152,7 +154,7 @@ func (a *app) read(path string) (*allowlist.File, []byte, error) {
 		return file, src.Bytes(), err
 	}
 	for _, fault := range faults {
-		fmt.Fprintln(a.stderr, safe(fault.Error()))
+		fmt.Fprintln(a.stderr, terminal.Safe(fault.Error()))
 	}
 	return nil, nil, &exitError{code: exitFailed}
 }
@@ -165,4 +167,19 @@ func parse(path string, src io.Writer) (*allowlist.File, error) {
 	}
 	defer f.Close()
 	return allowlist.Parse(io.TeeReader(f, src), path)
+}
+
+// missingProxies are the proxies that entries of an allowlist name, where none are
+// set here; where some are set, it is an error if one is missing among them.
+func (a *app) missingProxies(path string, policies *firewall.Policies) ([]string, error) {
+	route, err := a.route()
+	if err != nil {
+		return nil, err
+	}
+	missing := slices.DeleteFunc(policies.Vias(), func(via string) bool { return route.proxies[via].IsValid() })
+	if len(missing) == 0 || len(route.proxies) == 0 {
+		return missing, nil
+	}
+	fmt.Fprintf(a.stderr, "%s: via: %s has no proxy of the name %s, so the gate would refuse the file\n", terminal.Safe(path), proxiesVariable, strings.Join(missing, ", "))
+	return nil, &exitError{code: exitFailed}
 }

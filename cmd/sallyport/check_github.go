@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/firewall"
 	"sallyport/firewall/allowlist"
+	"sallyport/firewall/review"
 	"sallyport/githubauth"
 	"sallyport/githubauth/scope"
 )
@@ -74,7 +76,7 @@ func (c *gitHubCheck) loadProfiles() (*scope.Profiles, error) {
 		return profiles, err
 	}
 	for _, fault := range faults {
-		fmt.Fprintln(c.stderr, safe(fault.Error()))
+		fmt.Fprintln(c.stderr, terminal.Safe(fault.Error()))
 	}
 	return nil, &exitError{code: exitFailed}
 }
@@ -98,7 +100,7 @@ func (c *gitHubCheck) askApp(ctx context.Context) (string, error) {
 
 func (c *gitHubCheck) warn(w fmt.Stringer) {
 	c.warned++
-	fmt.Fprintln(c.stderr, safe(w.String()))
+	fmt.Fprintln(c.stderr, terminal.Safe(w.String()))
 }
 
 // policyWarning is about a policy, in the form of the allowlist's own faults.
@@ -152,18 +154,17 @@ func allows(policy *firewall.Policy, host string) bool {
 func (c *gitHubCheck) leaks(policy *firewall.Policy, writing string) {
 	var open string // one that no entry names
 	var line int
-	for u := range uploads() {
-		switch name, d := reached(policy, u); {
-		case !d.Allowed():
-		case d.Reason == firewall.ReasonOpen:
-			open, line = cmp.Or(open, name), d.Line
-		default:
-			by := strconv.Quote(d.Rule)
-			if d.Group != "" {
-				by += " of group " + strconv.Quote(d.Group)
-			}
-			c.about(policy.Name(), d.Line, "with %s an agent could carry out to %s what it reads (%s): %s", writing, name, by, u.what)
+	for u := range review.Uploads(policy) {
+		d := u.Decision
+		if d.Reason == firewall.ReasonOpen {
+			open, line = cmp.Or(open, u.Host), d.Line
+			continue
 		}
+		by := strconv.Quote(d.Rule)
+		if d.Group != "" {
+			by += " of group " + strconv.Quote(d.Group)
+		}
+		c.about(policy.Name(), d.Line, "with %s an agent could carry out to %s what it reads (%s): %s", writing, u.Host, by, u.What)
 	}
 	if open != "" {
 		c.about(policy.Name(), line, "with %s an agent could carry out what it reads to any host, also to those that take uploads from anyone, such as %s", writing, open)
@@ -180,12 +181,12 @@ func (c *gitHubCheck) print() {
 		fmt.Fprintf(c.stdout, "profile %s: %s\n", name, p.Permissions)
 	}
 	for _, off := range c.profiles.SwitchedOff() {
-		fmt.Fprintln(c.stdout, safe(off.String()))
+		fmt.Fprintln(c.stdout, terminal.Safe(off.String()))
 	}
 	if c.said != "" {
-		fmt.Fprintln(c.stdout, safe(c.said))
+		fmt.Fprintln(c.stdout, terminal.Safe(c.said))
 	}
 	if c.file != "" {
-		fmt.Fprintf(c.stdout, "%s is right\n", safe(c.file))
+		fmt.Fprintf(c.stdout, "%s is right\n", terminal.Safe(c.file))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
 	"sallyport/githubauth"
@@ -34,7 +35,7 @@ func (c *gitHubCheck) checkRun(ctx context.Context) error {
 		return c.refused(problem, request, service)
 	}
 	if judged.GitHub == nil {
-		fmt.Fprintf(c.stdout, "%s asks for no access to GitHub\n", safe(c.run))
+		fmt.Fprintf(c.stdout, "%s asks for no access to GitHub\n", terminal.Safe(c.run))
 		return nil
 	}
 	grant := judged.GitHub.Grant
@@ -90,7 +91,7 @@ func (c *gitHubCheck) fault(field, format string, args ...any) error {
 	if field != "" {
 		text += field + ": "
 	}
-	fmt.Fprintln(c.stderr, safe(text+fmt.Sprintf(format, args...)))
+	fmt.Fprintln(c.stderr, terminal.Safe(text+fmt.Sprintf(format, args...)))
 	return &exitError{code: exitFailed}
 }
 
@@ -104,7 +105,7 @@ func (c *gitHubCheck) installed(ctx context.Context, g scope.Grant) error {
 	}
 	if app == nil {
 		fmt.Fprintf(c.stdout, "%s: whether the App is installed for %s was not looked up: %s\n",
-			safe(c.run), asked, noApp)
+			terminal.Safe(c.run), asked, noApp)
 		return nil
 	}
 	outside, err := app.Outside(ctx, g)
@@ -118,7 +119,7 @@ func (c *gitHubCheck) installed(ctx context.Context, g scope.Grant) error {
 		return c.fault("opts.githubAccess", "the App's installation does not include %s/%s: add it there, or leave it out here",
 			g.Owner, strings.Join(outside, ", "+g.Owner+"/"))
 	}
-	fmt.Fprintf(c.stdout, "%s: the App is installed for %s\n", safe(c.run), asked)
+	fmt.Fprintf(c.stdout, "%s: the App is installed for %s\n", terminal.Safe(c.run), asked)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/firewall/allowlist"
 	"sallyport/firewall/review"
 )
@@ -64,7 +65,7 @@ func printDiff(w io.Writer, changes []review.PolicyDiff) {
 		case c.Removed:
 			word = " is gone"
 		}
-		fmt.Fprintf(w, "policy %s%s\n", safe(c.Policy), word)
+		fmt.Fprintf(w, "policy %s%s\n", terminal.Safe(c.Policy), word)
 		for _, r := range c.Opens {
 			fmt.Fprintf(w, "  opens   %s\n", r)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/client"
 )
 
@@ -32,7 +33,7 @@ func (e *examination) finding(ok bool, name, detail string) {
 	if !ok {
 		mark, e.bad = "FAIL", true
 	}
-	fmt.Fprintf(e.app.stdout, "%s  %-24s  %s\n", mark, oneLine(name, 60), oneLine(detail, 400))
+	fmt.Fprintf(e.app.stdout, "%s  %-24s  %s\n", mark, terminal.OneLine(name, 60), terminal.OneLine(detail, 400))
 }
 
 // end is the outcome of the examination as an error.
@@ -94,7 +95,7 @@ func (a *app) examineBoundary(ctx context.Context, c *client.Client, e *examinat
 		e.finding(f.Passed, f.Name, f.Detail)
 	}
 	for _, w := range report.Warnings {
-		fmt.Fprintf(a.stdout, "warn  %-24s  %s\n", "host", oneLine(w, 400))
+		fmt.Fprintf(a.stdout, "warn  %-24s  %s\n", "host", terminal.OneLine(w, 400))
 	}
 	e.finding(report.Passed, "boundary", fmt.Sprintf("%d probes on %s", len(report.Findings), report.Engine))
 	return e.end()

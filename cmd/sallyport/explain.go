@@ -5,14 +5,18 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/firewall"
 	"sallyport/firewall/allowlist/patch"
+	"sallyport/firewall/review"
+	"sallyport/gate/settings"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -56,7 +60,7 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 	if err != nil {
 		return err
 	}
-	way, err := a.wayOut()
+	route, err := a.route()
 	if err != nil {
 		return err
 	}
@@ -64,7 +68,7 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 	if err != nil {
 		return err
 	}
-	policies := file.Policies.Refuse(way.refused)
+	policies := file.Policies.Refuse(route.refused)
 	policy, ok := policies.Policy(policyName)
 	if !ok {
 		return usage("%s has no policy %q; it has %s", path, policyName, strings.Join(policies.Names(), ", "))
@@ -92,7 +96,7 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 	}
 	dialled := true
 	if d.Allowed() {
-		a.explainRoute(way, d)
+		a.explainRoute(route, d)
 		limits := policy.Budget()
 		_, wildcard := d.Below(name)
 		if binding := limits.Binding(wildcard); len(binding) > 0 {
@@ -114,14 +118,14 @@ func (a *app) explain(path, policyName, target string, addresses []string) error
 
 // explainRoute prints by way of which proxy a host is reached, and which servers
 // are asked for its addresses, as far as this is known here.
-func (a *app) explainRoute(way wayOut, d firewall.Decision) {
-	if addr, ok := way.proxies[d.Via]; ok {
+func (a *app) explainRoute(r route, d firewall.Decision) {
+	if addr, ok := r.proxies[d.Via]; ok {
 		a.print("  proxy    %s is %s\n", d.Via, addr)
 	} else if d.Via != "" {
 		a.print("  proxy    %s is not known here: it must be in the gate's %s\n", d.Via, proxiesVariable)
 	}
-	if len(way.resolvers) > 0 {
-		a.print("  asks     %s\n", strings.Join(way.resolvers, ", "))
+	if len(r.resolvers) > 0 {
+		a.print("  asks     %s\n", strings.Join(r.resolvers, ", "))
 	}
 }
 
@@ -141,7 +145,7 @@ func (a *app) explainRemedy(path string, src []byte, policy *firewall.Policy, h 
 	}
 	for _, added := range p.Added {
 		a.print("  remedy   in %s: - %s\n", added.Place, added.Entry)
-		for _, risk := range risks(added.Host, policy) {
+		for _, risk := range review.RisksUnder(policy, added.Host.Name, added.Host.Ports) {
 			a.print("  RISK     %s\n", risk)
 		}
 	}
@@ -163,7 +167,7 @@ func (a *app) explainOthers(policies *firewall.Policies, except string, name fir
 }
 
 func (a *app) print(format string, args ...any) {
-	fmt.Fprint(a.stdout, safe(fmt.Sprintf(format, args...)))
+	fmt.Fprint(a.stdout, terminal.Safe(fmt.Sprintf(format, args...)))
 }
 
 // explainMatch prints one rule: where it stands, what it says.
@@ -184,10 +188,10 @@ func (a *app) explainMatch(path string, m firewall.Match) {
 		parts = append(parts, "group "+m.Group)
 	}
 	if len(m.Ports) > 0 {
-		parts = append(parts, "ports "+list(m.Ports))
+		parts = append(parts, "ports "+terminal.List(m.Ports))
 	}
 	if len(m.Private) > 0 {
-		parts = append(parts, "private "+list(m.Private))
+		parts = append(parts, "private "+terminal.List(m.Private))
 	}
 	if m.Via != "" {
 		parts = append(parts, "via "+m.Via)
@@ -212,10 +216,6 @@ func (a *app) explainAddrs(who string, judge func(netip.Addr) (bool, string), ad
 		}
 	}
 	return all
-}
-
-func list[T any](vs []T) string {
-	return strings.ReplaceAll(strings.Trim(fmt.Sprint(vs), "[]"), " ", " and ")
 }
 
 func parseAddrs(args []string) (addrs []netip.Addr, err error) {
@@ -257,4 +257,29 @@ func splitTarget(s string) (host string, port uint16, err error) {
 		return "", 0, usage("%q is not a port: write a number from 1 to 65535", p)
 	}
 	return host, uint16(n), nil
+}
+
+// proxiesVariable is the setting of the gate that names its proxies.
+const proxiesVariable = "SALLYPORT_PROXIES"
+
+// A route is what the environment here says of how the gate gets out. The stack
+// takes the gate's settings from the environment of "make up", so for whoever
+// starts it there they are the gate's; elsewhere there are none.
+type route struct {
+	resolvers []string
+	proxies   map[string]netip.AddrPort
+	refused   []netip.Prefix
+}
+
+// route reads the gate's settings. Where they are wrong the gate would not start.
+func (a *app) route() (route, error) {
+	set, err := settings.Parse(os.Environ())
+	if err != nil {
+		return route{}, &exitError{code: exitFailed, err: err}
+	}
+	proxies, err := set.ProxyAddrs()
+	if err != nil {
+		return route{}, &exitError{code: exitFailed, err: err}
+	}
+	return route{set.ResolverNames(), proxies, set.Refused()}, nil
 }

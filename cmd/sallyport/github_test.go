@@ -16,10 +16,6 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"sallyport/firewall"
-	"sallyport/firewall/allowlist"
-	"sallyport/firewall/hosts"
 )
 
 // A testGitHub has the App 7, which is installed for acme/shop and acme/site, may only
@@ -84,78 +80,4 @@ func (g testGitHub) setenv(env *testscript.Env) {
 	env.Setenv("GITHUB_URL", g.url)
 	env.Setenv("GITHUB_CA", g.ca)
 	env.Setenv("GITHUB_KEY", g.key)
-}
-
-// TestUploads: each row says of a host what it is and where that is written.
-func TestUploads(t *testing.T) {
-	seen := make(map[string]bool)
-	for u := range uploads() {
-		if _, err := firewall.ParseName(u.host); err != nil || u.what == "" || seen[u.host] {
-			t.Errorf("%+v: %v", u, err)
-		}
-		seen[u.host] = true
-	}
-	doc, err := os.ReadFile("../../docs/github.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for r := range hosts.Registries.All() {
-		if !strings.Contains(string(doc), "\n| `"+r.Host+"` | ") || !strings.Contains(string(doc), " | <"+r.Source+"> |") {
-			t.Errorf("docs/github.md has no row for %s with its source", r.Host)
-		}
-	}
-	_, example, _ := strings.Cut(string(doc), "```yaml allowlist\n")
-	example, _, _ = strings.Cut(example, "```")
-	policies, err := allowlist.Parse(strings.NewReader(example), "docs/github.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	write, _ := policies.Policy("write")
-	for u := range uploads() {
-		if name, d := reached(write, u); d.Allowed() {
-			t.Errorf("docs/github.md: the policy for runs that write reaches %s", name)
-		}
-	}
-	if len(seen) < 50 {
-		t.Errorf("only %d hosts", len(seen))
-	}
-}
-
-// TestReached: a known host itself, one below it, and neither.
-func TestReached(t *testing.T) {
-	policies, err := allowlist.Parse(strings.NewReader(`
-version: 1
-groups: {packages: [.pypi.org, .crates.io]}
-policies:
-  p: {allow: [packages, my.webhook.site, .workers.dev, own.pages.dev, {host: pastebin.com, ports: [80]}], remove: [crates.io]}
-  open: {allow: any}
-`), "t.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _ := policies.Policy("p")
-	for _, test := range []struct {
-		host   string
-		suffix bool
-		want   string
-	}{
-		{"upload.pypi.org", false, "upload.pypi.org"},
-		{"webhook.site", false, "my.webhook.site"},
-		{"hook.site", false, ""},    // the end of a label makes no subdomain
-		{"pastebin.com", false, ""}, // not for TLS
-		{"crates.io", false, ""},
-		{"rubygems.org", false, ""},
-		{"workers.dev", true, ".workers.dev"},
-		{"pages.dev", true, ""}, // the operator's own only
-	} {
-		if got, d := reached(p, upload{host: test.host, suffix: test.suffix}); got != test.want || d.Allowed() != (got != "") {
-			t.Errorf("%s is reached as %q, %v; want %q", test.host, got, d, test.want)
-		}
-	}
-	open, _ := policies.Policy("open")
-	for u := range uploads() {
-		if _, d := reached(open, u); d.Reason != firewall.ReasonOpen {
-			t.Errorf("open: %+v: %v", u, d)
-		}
-	}
 }

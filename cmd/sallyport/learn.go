@@ -14,8 +14,10 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/firewall"
 	"sallyport/firewall/allowlist/patch"
+	"sallyport/firewall/review"
 )
 
 type learnOptions struct {
@@ -54,7 +56,7 @@ RUN is the identifier of a run, or a .json file with its result, as
 }
 
 func (a *app) learn(ctx context.Context, runs []string, o learnOptions) error {
-	var wanted []want
+	var wanted []review.Wanted
 	var notes []string
 	var of []string // the policies of the runs
 	for _, run := range runs {
@@ -64,13 +66,15 @@ func (a *app) learn(ctx context.Context, runs []string, o learnOptions) error {
 		}
 		of = append(of, result.Receipt.Policy)
 		if o.policy != "" && result.Receipt.Policy != o.policy {
-			fmt.Fprintf(a.stderr, "# run %s was under the policy %s: what it wanted goes into %s\n", safe(run), safe(result.Receipt.Policy), safe(o.policy))
+			fmt.Fprintf(a.stderr, "# run %s was under the policy %s: what it wanted goes into %s\n", terminal.Safe(run), terminal.Safe(result.Receipt.Policy), terminal.Safe(o.policy))
 		}
 		if n := result.Receipt.Overflow; n > 0 {
-			fmt.Fprintf(a.stderr, "# run %s: %d decisions found no room in its receipt, hosts may be missing here\n", safe(run), n)
+			fmt.Fprintf(a.stderr, "# run %s: %d decisions found no room in its receipt, hosts may be missing here\n", terminal.Safe(run), n)
 		}
-		wanted = merge(wanted, wants(result.Receipt))
-		notes = append(notes, beyond(result.Receipt)...)
+		wanted = review.MergeWanted(wanted, review.WantedOf(result.Receipt))
+		for _, u := range review.UnwantedOf(result.Receipt) {
+			notes = append(notes, terminal.OneLine(u.Host, 80)+": "+u.Why)
+		}
 	}
 	slices.Sort(of)
 	if of = slices.Compact(of); o.policy == "" && len(of) > 1 {
@@ -86,7 +90,7 @@ func (a *app) learn(ctx context.Context, runs []string, o learnOptions) error {
 	}
 	var hosts []patch.Host
 	for _, w := range wanted {
-		hosts = append(hosts, w.Host)
+		hosts = append(hosts, patch.Host{Name: w.Name, Ports: w.Ports})
 	}
 	p, err := patch.Allow(src, path, o.policy, hosts)
 	if err != nil {
@@ -96,14 +100,14 @@ func (a *app) learn(ctx context.Context, runs []string, o learnOptions) error {
 	a.printLearned(p, policy)
 	slices.Sort(notes)
 	for _, note := range slices.Compact(notes) {
-		fmt.Fprintf(a.stderr, "# leave %s\n", safe(note))
+		fmt.Fprintf(a.stderr, "# leave %s\n", terminal.Safe(note))
 	}
 	if len(p.Added) == 0 {
 		return nil
 	}
 	name, dir := patchName(path)
 	if dir != "" {
-		fmt.Fprintf(a.stderr, "# apply it in %s\n", safe(dir))
+		fmt.Fprintf(a.stderr, "# apply it in %s\n", terminal.Safe(dir))
 	}
 	if _, err := fmt.Fprint(a.stdout, unified(name, src, p.Text)); err != nil {
 		return fmt.Errorf("print the patch: %w", err)
@@ -114,17 +118,19 @@ func (a *app) learn(ctx context.Context, runs []string, o learnOptions) error {
 	if err := replaceFile(path, src, p.Text); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "# %s is written\n", safe(path))
+	fmt.Fprintf(a.stderr, "# %s is written\n", terminal.Safe(path))
 	return nil
 }
 
 // printLearned says on standard error, beside the patch, what it does and what
 // speaks against it.
 func (a *app) printLearned(p *patch.Patch, policy *firewall.Policy) {
-	say := func(format string, args ...any) { fmt.Fprint(a.stderr, "# "+safe(fmt.Sprintf(format, args...))+"\n") }
+	say := func(format string, args ...any) {
+		fmt.Fprint(a.stderr, "# "+terminal.Safe(fmt.Sprintf(format, args...))+"\n")
+	}
 	for _, added := range p.Added {
 		say("allow %s in %s", added.Entry, added.Place)
-		for _, risk := range risks(added.Host, policy) {
+		for _, risk := range review.RisksUnder(policy, added.Host.Name, added.Host.Ports) {
 			say("  RISK: %s", risk)
 		}
 	}
@@ -141,21 +147,6 @@ func (a *app) printLearned(p *patch.Patch, policy *firewall.Policy) {
 	if len(p.Added) == 0 {
 		say("there is nothing to add to policy %s", policy.Name())
 	}
-}
-
-// risks is what speaks against allowing h. policy is the one that refuses it.
-func risks(h patch.Host, policy *firewall.Policy) []string {
-	found := patch.Risks(h.Name)
-	switch d := policy.Decide(h.Name, firewall.DefaultPort); d.Reason {
-	case firewall.ReasonDoH:
-		found = append(found, d.Detail+": whoever reaches it can carry data out in queries")
-	case firewall.ReasonRemoved:
-		found = append(found, fmt.Sprintf("the policy removes it on purpose, on line %d", d.Line))
-	}
-	if slices.Contains(h.Ports, 80) {
-		found = append(found, "what goes over port 80 can be read and changed on the way")
-	}
-	return found
 }
 
 // patchName is the path of a file as a patch names it: relative to the working

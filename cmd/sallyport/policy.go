@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/api"
 	"sallyport/executor/policy"
 	"sallyport/internal/strictyaml"
@@ -207,7 +208,7 @@ func (a *app) loadProfiles(path string) (*policy.Profiles, error) {
 		return ps, err
 	}
 	for _, fault := range faults {
-		fmt.Fprintln(a.stderr, safe(fault.Error()))
+		fmt.Fprintln(a.stderr, terminal.Safe(fault.Error()))
 	}
 	return nil, &exitError{code: exitFailed}
 }
@@ -232,7 +233,7 @@ func (c *policyCall) printRoute(r api.Route) error {
 	if c.json {
 		return c.printJSON(r)
 	}
-	c.print("%s runs: %s\n  %s\n", safe(cmp.Or(r.TaskType, "the task")), r.Route, safe(r.Reason))
+	c.print("%s runs: %s\n  %s\n", terminal.Safe(cmp.Or(r.TaskType, "the task")), r.Route, terminal.Safe(r.Reason))
 	if r.Session != "" {
 		c.print("  session  %s\n", r.Session)
 	}
@@ -247,7 +248,7 @@ func (c *policyCall) printRoute(r api.Route) error {
 			if a.Allowed {
 				c.print("  address  %s may be dialled\n", a.Address)
 			} else {
-				c.print("  address  %s is refused: %s\n", a.Address, safe(a.Detail))
+				c.print("  address  %s is refused: %s\n", a.Address, terminal.Safe(a.Detail))
 			}
 		}
 	}
@@ -259,7 +260,7 @@ func (c *policyCall) printJSON(v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.stdout.Write(append(safeJSON(data), '\n'))
+	_, err = c.stdout.Write(append(terminal.SafeJSON(data), '\n'))
 	return err
 }
 
@@ -290,11 +291,11 @@ func printPolicy(w io.Writer, p api.EffectivePolicy) {
 		{"digest", p.Digest},
 	}
 	for _, row := range rows {
-		fmt.Fprintf(t, "%s\t%s\n", row[0], safe(row[1]))
+		fmt.Fprintf(t, "%s\t%s\n", row[0], terminal.Safe(row[1]))
 	}
 	t.Flush()
 	for _, n := range p.Narrowings {
-		fmt.Fprintf(w, "narrowed: %s: from %s to %s: %s\n", safe(n.Field), safe(n.From), safe(n.To), safe(n.Reason))
+		fmt.Fprintf(w, "narrowed: %s: from %s to %s: %s\n", terminal.Safe(n.Field), terminal.Safe(n.From), terminal.Safe(n.To), terminal.Safe(n.Reason))
 	}
 }
 

@@ -1,24 +1,24 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/show"
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/api"
 	"sallyport/executor/client"
-	"sallyport/firewall"
 	"sallyport/firewall/account"
+	"sallyport/firewall/review"
 )
-
-// grownBytes is the least number of bytes that counts as grown traffic.
-const grownBytes = 100_000
 
 func (a *app) receiptCommand() *cobra.Command {
 	receipt := &cobra.Command{
@@ -111,52 +111,50 @@ func (a *app) resultBefore(ctx context.Context, id string) (*api.Result, error) 
 	}
 }
 
-// A target is what a receipt counts: a host and a port, 0 for look-ups alone.
-type target struct {
-	host string
-	port uint16
-}
+// maxResult bounds a file that holds a result, in bytes.
+const maxResult = 256 << 20
 
-func (t target) String() string {
-	if t.port == 0 {
-		return cell(t.host) + " (dns)"
+// result finds the result of a run: an identifier, or a file that holds it.
+func (a *app) result(ctx context.Context, run string) (*api.Result, error) {
+	if strings.HasSuffix(run, ".json") || strings.ContainsRune(run, filepath.Separator) {
+		return readResult(run)
 	}
-	return fmt.Sprintf("%s:%d", cell(t.host), t.port)
-}
-
-// A traffic is what a run had to do with a target.
-type traffic struct {
-	verdicts map[string]bool // "allow (listed)"
-	up, down int64
-}
-
-func (t *traffic) String() string {
-	text := ""
-	for _, v := range slices.Sorted(maps.Keys(t.verdicts)) {
-		if text != "" {
-			text += " and "
-		}
-		text += v
+	c, err := a.client()
+	if err != nil {
+		return nil, err
 	}
-	return text
+	execution, err := c.Get(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	if execution.Result == nil {
+		return nil, fmt.Errorf("run %s is %s: its receipt comes when it has ended", run, execution.State)
+	}
+	return execution.Result, nil
 }
 
-// targets gathers a receipt. Look-ups of a host that was connected to are left out.
-func targets(r account.Receipt) map[target]*traffic {
-	all := make(map[target]*traffic)
-	for _, h := range r.Hosts {
-		if h.Kind == account.KindDNS && h.Verdict == firewall.Allow && connected(r, h.Host) {
-			continue
-		}
-		at := target{h.Host, h.Port}
-		if all[at] == nil {
-			all[at] = &traffic{verdicts: make(map[string]bool)}
-		}
-		all[at].verdicts[fmt.Sprintf("%s (%s)", h.Verdict, h.Reason)] = true
-		all[at].up += h.BytesUp
-		all[at].down += h.BytesDown
+// readResult reads a result, or the executor's answer about a run, from a file.
+func readResult(path string) (*api.Result, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the result of a run: %w", err)
 	}
-	return all
+	defer f.Close()
+	var read struct {
+		api.Result
+		Answer *api.Result `json:"result"`
+	}
+	if err := json.NewDecoder(io.LimitReader(f, maxResult)).Decode(&read); err != nil {
+		return nil, fmt.Errorf("read the result of a run from %s: %w", path, err)
+	}
+	result := &read.Result
+	if read.Answer != nil {
+		result = read.Answer
+	}
+	if result.Receipt.Policy == "" {
+		return nil, fmt.Errorf("%s holds no result of a run", path)
+	}
+	return result, nil
 }
 
 // printReceiptDiff prints one line for each difference, and reports whether there
@@ -164,52 +162,43 @@ func targets(r account.Receipt) map[target]*traffic {
 func printReceiptDiff(w io.Writer, was, is account.Receipt, factor float64) (differ bool) {
 	say := func(word, format string, args ...any) {
 		differ = true
-		fmt.Fprintf(w, "%-8s %s\n", word, safe(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(w, "%-8s %s\n", word, terminal.Safe(fmt.Sprintf(format, args...)))
 	}
 	if was.Policy != is.Policy || was.Digest != is.Digest {
 		say("policy", "%s, %s; it was %s, %s", is.Policy, is.Digest, was.Policy, was.Digest)
 	}
-	before, after := targets(was), targets(is)
-	both := maps.Clone(before)
-	maps.Copy(both, after)
-	for _, at := range slices.SortedFunc(maps.Keys(both), func(a, b target) int {
-		return cmp.Or(cmp.Compare(a.host, b.host), cmp.Compare(a.port, b.port))
-	}) {
-		old, now := before[at], after[at]
+	for _, d := range review.DiffReceipts(was, is, factor) {
+		at := targetText(d)
 		switch {
-		case old == nil:
-			say("new", "%s %s, %s up, %s down", at, now, bytesText(now.up), bytesText(now.down))
-			continue
-		case now == nil:
-			say("gone", "%s %s", at, old)
-			continue
-		case old.String() != now.String():
-			say("changed", "%s %s; it was %s", at, now, old)
+		case d.Was == nil:
+			say("new", "%s %s, %s up, %s down", at, verdictsText(d.Is), terminal.Bytes(d.Is.BytesUp), terminal.Bytes(d.Is.BytesDown))
+		case d.Is == nil:
+			say("gone", "%s %s", at, verdictsText(d.Was))
+		case d.Changed():
+			say("changed", "%s %s; it was %s", at, verdictsText(d.Is), verdictsText(d.Was))
 		}
-		if grew(old.up, now.up, factor) {
-			say("grown", "%s %s up; it was %s", at, bytesText(now.up), bytesText(old.up))
+		if d.GrewUp {
+			say("grown", "%s %s up; it was %s", at, terminal.Bytes(d.Is.BytesUp), terminal.Bytes(d.Was.BytesUp))
 		}
-		if grew(old.down, now.down, factor) {
-			say("grown", "%s %s down; it was %s", at, bytesText(now.down), bytesText(old.down))
+		if d.GrewDown {
+			say("grown", "%s %s down; it was %s", at, terminal.Bytes(d.Is.BytesDown), terminal.Bytes(d.Was.BytesDown))
 		}
 	}
-	diffSums(say, overflow(was), overflow(is), factor)
+	for _, d := range review.DiffSums(was, is, factor) {
+		if d.Was == nil {
+			say("new", "%s", show.Sum(d.Is))
+		} else {
+			say("grown", "%s; it was %s", show.Sum(d.Is), show.Sum(*d.Was))
+		}
+	}
 	return differ
 }
 
-// diffSums is for what had no row of its own.
-func diffSums(say func(word, format string, args ...any), was, is []account.VerdictSum, factor float64) {
-	for _, now := range is {
-		i := slices.IndexFunc(was, func(s account.VerdictSum) bool { return s.Verdict == now.Verdict })
-		switch {
-		case i < 0:
-			say("new", "%s", sumText(now))
-		case grew(was[i].BytesUp, now.BytesUp, factor) || grew(was[i].BytesDown, now.BytesDown, factor):
-			say("grown", "%s; it was %s", sumText(now), sumText(was[i]))
-		}
+func targetText(d review.ReceiptDiff) string {
+	if d.Port == 0 {
+		return terminal.Cell(d.Host) + " (dns)"
 	}
+	return fmt.Sprintf("%s:%d", terminal.Cell(d.Host), d.Port)
 }
 
-func grew(was, is int64, factor float64) bool {
-	return is >= grownBytes && float64(is) >= factor*float64(was)
-}
+func verdictsText(t *review.Traffic) string { return strings.Join(t.Verdicts, " and ") }

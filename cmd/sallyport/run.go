@@ -8,13 +8,14 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"sallyport/cmd/sallyport/show"
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/api"
-	"sallyport/executor/client"
 )
 
 const (
@@ -159,12 +160,12 @@ func (a *app) runAgent(ctx context.Context, req api.Request, asJSON bool) error 
 		return err
 	}
 	own := req.Config.Agent == commandAgent // its output is shown as it comes
-	v := &view{out: a.stderr}
+	v := &show.View{Out: a.stderr}
 	if own {
-		v.output = a.stdout
+		v.Output = a.stdout
 	}
 	if asJSON {
-		v.out, v.output = io.Discard, nil
+		v.Out, v.Output = io.Discard, nil
 	}
 	cancel := &canceller{client: c, stderr: a.stderr}
 	asked := make(chan struct{})
@@ -185,7 +186,7 @@ func (a *app) runAgent(ctx context.Context, req api.Request, asJSON bool) error 
 		if ev.Execution != "" {
 			cancel.name(ev.Execution)
 		}
-		v.event(ev)
+		v.Event(ev)
 		if ev.Type == api.EventResult && ev.Result != nil {
 			return a.finish(ev.Result, own, asJSON)
 		}
@@ -214,10 +215,10 @@ func (a *app) finish(r *api.Result, own, asJSON bool) error {
 		err = a.printJSON(r, "  ")
 	} else {
 		if out := strings.TrimRight(r.Output, "\n"); out != "" && !own {
-			fmt.Fprintln(a.stdout, safe(out))
+			fmt.Fprintln(a.stdout, terminal.Safe(out))
 		}
 		fmt.Fprintln(a.stdout)
-		err = printResult(a.stdout, r)
+		err = show.Result(a.stdout, r)
 	}
 	switch {
 	case err != nil:
@@ -245,51 +246,47 @@ func commandExit(r *api.Result) int {
 	return exitOurs
 }
 
-// A canceller ends a run on the executor as soon as both are known: that it
-// shall end, and its identifier.
-type canceller struct {
-	client *client.Client
-	stderr io.Writer
-
-	mu    sync.Mutex // guards what follows
-	id    string
-	asked bool
-	sent  bool
-	calls sync.WaitGroup
+// gitHubOptions are the flags of the command run that are about GitHub.
+type gitHubOptions struct {
+	repos   []string
+	profile string
+	branch  string
+	base    string
+	shallow bool
 }
 
-// name says what the run is called.
-func (c *canceller) name(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.id = id
-	c.send()
+func (o *gitHubOptions) flags(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.repos, "repo", nil, "repository on GitHub that the run may use, as OWNER/NAME; may be repeated, the first is what the run is about")
+	f.StringVar(&o.profile, "profile", "", "what the run may do there: read, issues-write, review-write, repo-write, or one of the operator's")
+	f.StringVar(&o.branch, "branch", "", "branch of the first --repo to check out before the agent starts")
+	f.StringVar(&o.base, "base", "", "branch that --branch leaves, or starts from")
+	f.BoolVar(&o.shallow, "shallow", false, "check out the newest commit only")
 }
 
-// ask asks for the end of the run.
-func (c *canceller) ask() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fmt.Fprintln(c.stderr, "cancelling the run; again to leave at once")
-	c.asked = true
-	c.send()
-}
-
-// send makes the call once. It is called with mu held.
-func (c *canceller) send() {
-	if !c.asked || c.id == "" || c.sent {
-		return
+// access is what the flags ask for, or nil for nothing.
+func (o gitHubOptions) access() (*api.GithubAccess, error) {
+	switch {
+	case len(o.repos) == 0 && o.profile == "" && o.branch == "" && o.base == "" && !o.shallow:
+		return nil, nil
+	case len(o.repos) == 0:
+		return nil, usage("--repo OWNER/NAME is missing: it says which repository on GitHub is meant")
+	case o.profile == "":
+		return nil, usage("--profile is missing: it says what the run may do with %s", o.repos[0])
+	case o.branch == "" && (o.base != "" || o.shallow):
+		return nil, usage("--base and --shallow go with --branch, which says what to check out")
 	}
-	c.sent = true
-	id := c.id
-	c.calls.Go(func() {
-		ctx, stop := context.WithTimeout(context.Background(), cancelTimeout)
-		defer stop()
-		if _, err := c.client.Cancel(ctx, id); err != nil {
-			fmt.Fprintln(c.stderr, "the run could not be cancelled:", safe(err.Error()))
+	a := &api.GithubAccess{Profile: o.profile, PrePopulateBranch: o.branch, BaseBranch: o.base, Shallow: o.shallow}
+	for i, repo := range o.repos {
+		owner, name, ok := strings.Cut(repo, "/")
+		switch {
+		case !ok || owner == "" || name == "" || strings.Contains(name, "/"):
+			return nil, usage("--repo %q is not OWNER/NAME", repo)
+		case i == 0:
+			a.Owner, a.Repo = owner, name
+		case !strings.EqualFold(owner, a.Owner):
+			return nil, usage("--repo %q has another owner than %q; a run's token is for one owner's repositories", repo, o.repos[0])
 		}
-	})
+		a.Repositories = append(a.Repositories, name)
+	}
+	return a, nil
 }
-
-// wait waits for a call under way.
-func (c *canceller) wait() { c.calls.Wait() }

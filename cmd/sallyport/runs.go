@@ -2,12 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/show"
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/api"
 	"sallyport/executor/client"
 )
@@ -86,10 +91,115 @@ func (a *app) runs(ctx context.Context, q client.Query, all, asJSON bool) error 
 func row(x api.ExecutionSummary) string {
 	state, took, refused := x.State, "", ""
 	if o := x.Outcome; o != nil {
-		state, took, refused = "failed: "+string(o.Code), duration(o.DurationMS), fmt.Sprint(o.Refused)
+		state, took, refused = "failed: "+string(o.Code), terminal.Duration(o.DurationMS), fmt.Sprint(o.Refused)
 		if o.Success {
 			state = "succeeded"
 		}
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", x.ID, x.AcceptedAt.Local().Format(time.DateTime), cell(state), took, refused, cell(x.Policy), cell(x.Agent), cell(x.TaskID))
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", x.ID, x.AcceptedAt.Local().Format(time.DateTime), terminal.Cell(state), took, refused, terminal.Cell(x.Policy), terminal.Cell(x.Agent), terminal.Cell(x.TaskID))
 }
+
+func (a *app) logsCommand() *cobra.Command {
+	var follow, asJSON bool
+	var after int64
+	cmd := &cobra.Command{
+		Use:   "logs RUN",
+		Short: "Show the events of a run",
+		Args:  exactly("RUN, the identifier of a run,"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.logs(cmd.Context(), args[0], after, follow, asJSON)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run has ended")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the events as they are, one on a line")
+	cmd.Flags().Int64Var(&after, "after", 0, "begin after the event of this number")
+	return cmd
+}
+
+func (a *app) logs(ctx context.Context, id string, after int64, follow, asJSON bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	view := &show.View{Out: a.stdout, Whole: true}
+	for ev, err := range c.Events(ctx, id, after, follow) {
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			err = a.printJSON(ev, "")
+		default:
+			view.Event(ev)
+			if ev.Type == api.EventResult && ev.Result != nil {
+				fmt.Fprintln(a.stdout)
+				err = show.Result(a.stdout, ev.Result)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printJSON prints v on standard output.
+func (a *app) printJSON(v any, indent string) error {
+	data, err := json.MarshalIndent(v, "", indent)
+	if indent == "" && err == nil {
+		data, err = json.Marshal(v)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(append(terminal.SafeJSON(data), '\n'))
+	return err
+}
+
+// A canceller ends a run on the executor as soon as both are known: that it
+// shall end, and its identifier.
+type canceller struct {
+	client *client.Client
+	stderr io.Writer
+
+	mu    sync.Mutex // guards what follows
+	id    string
+	asked bool
+	sent  bool
+	calls sync.WaitGroup
+}
+
+// name says what the run is called.
+func (c *canceller) name(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.id = id
+	c.send()
+}
+
+// ask asks for the end of the run.
+func (c *canceller) ask() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintln(c.stderr, "cancelling the run; again to leave at once")
+	c.asked = true
+	c.send()
+}
+
+// send makes the call once. It is called with mu held.
+func (c *canceller) send() {
+	if !c.asked || c.id == "" || c.sent {
+		return
+	}
+	c.sent = true
+	id := c.id
+	c.calls.Go(func() {
+		ctx, stop := context.WithTimeout(context.Background(), cancelTimeout)
+		defer stop()
+		if _, err := c.client.Cancel(ctx, id); err != nil {
+			fmt.Fprintln(c.stderr, "the run could not be cancelled:", terminal.Safe(err.Error()))
+		}
+	})
+}
+
+// wait waits for a call under way.
+func (c *canceller) wait() { c.calls.Wait() }

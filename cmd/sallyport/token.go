@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/client"
 	"sallyport/internal/fileowner"
 )
@@ -148,7 +149,7 @@ func (a *app) anonymous() (*client.Client, error) {
 		return nil, usage("%q is not the address of an executor, such as %s", addr, defaultAddr)
 	}
 	if u.Scheme == "http" && !loopback(u) {
-		fmt.Fprintf(a.stderr, "warning: the token and all else goes to %s in clear text\n", safe(u.Host))
+		fmt.Fprintf(a.stderr, "warning: the token and all else goes to %s in clear text\n", terminal.Safe(u.Host))
 	}
 	return &client.Client{Addr: strings.TrimSuffix(u.String(), "/")}, nil
 }

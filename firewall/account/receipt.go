@@ -1,6 +1,7 @@
 package account
 
 import (
+	"slices"
 	"time"
 
 	"sallyport/firewall"
@@ -52,4 +53,24 @@ type ReceiptHost struct {
 	Count     int64            `json:"count"`
 	BytesUp   int64            `json:"bytesUp"`
 	BytesDown int64            `json:"bytesDown"`
+}
+
+// Rows are the rows of r, less the look-ups of hosts that were connected to.
+func (r Receipt) Rows() []ReceiptHost {
+	connected := make(map[string]bool)
+	for _, h := range r.Hosts {
+		connected[h.Host] = connected[h.Host] || h.Kind != KindDNS
+	}
+	return slices.DeleteFunc(slices.Clone(r.Hosts), func(h ReceiptHost) bool {
+		return h.Kind == KindDNS && h.Verdict == firewall.Allow && connected[h.Host]
+	})
+}
+
+// Sums are those of the decisions without a row. A receipt of before they were summed
+// has their count only.
+func (r Receipt) Sums() []VerdictSum {
+	if len(r.OverflowSums) == 0 && r.Overflow > 0 {
+		return []VerdictSum{{Count: r.Overflow}}
+	}
+	return r.OverflowSums
 }

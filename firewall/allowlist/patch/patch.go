@@ -80,7 +80,7 @@ func Allow(src []byte, filename, policy string, hosts []Host) (*Patch, error) {
 
 func (p *Patch) allow(filename, policy string, h Host) {
 	left := func(why string) { p.Left = append(p.Left, Left{h, why}) }
-	if why, never := Never(h.Name); never {
+	if why, never := review.Never(h.Name); never {
 		left(why)
 		return
 	}

@@ -173,17 +173,17 @@ func TestRisks(t *testing.T) {
 		"notpastebin.com":           "",
 		"pastebin.com.evil.example": "",
 	} {
-		got := strings.Join(patch.Risks(host(t, name).Name), "; ")
+		got := strings.Join(review.Risks(host(t, name).Name), "; ")
 		if want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("risks of %s: %q, want %q", name, got, want)
 		}
 	}
 	for name, want := range map[string]bool{"metadata.google.internal": true, "a.local": true, "co.uk": true, "example.com": false, "me.github.io": false, "github.io": false} {
-		if _, never := patch.Never(host(t, name).Name); never != want {
+		if _, never := review.Never(host(t, name).Name); never != want {
 			t.Errorf("Never(%s) = %t", name, never)
 		}
 	}
-	if _, never := patch.Never(firewall.Name{}); !never {
+	if _, never := review.Never(firewall.Name{}); !never {
 		t.Error("no name at all could be allowed")
 	}
 }

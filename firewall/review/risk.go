@@ -1,6 +1,8 @@
-package patch
+package review
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/publicsuffix"
@@ -41,4 +43,20 @@ func Risks(n firewall.Name) []string {
 		risks = append(risks, "anybody can get a host under ."+suffix)
 	}
 	return risks
+}
+
+// RisksUnder says what speaks against allowing n and its ports, as far as the policy
+// knows that refuses them, too.
+func RisksUnder(policy *firewall.Policy, n firewall.Name, ports []uint16) []string {
+	found := Risks(n)
+	switch d := policy.Decide(n, firewall.DefaultPort); d.Reason {
+	case firewall.ReasonDoH:
+		found = append(found, d.Detail+": whoever reaches it can carry data out in queries")
+	case firewall.ReasonRemoved:
+		found = append(found, fmt.Sprintf("the policy removes it on purpose, on line %d", d.Line))
+	}
+	if slices.Contains(ports, 80) {
+		found = append(found, "what goes over port 80 can be read and changed on the way")
+	}
+	return found
 }

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"encoding/json"
@@ -27,7 +27,7 @@ func TestSafe(t *testing.T) {
 		"\U000e0041":                    `\U000e0041`,
 		"nul\x00del\x7f":                `nul\x00del\x7f`,
 	} {
-		if got := safe(in); got != want {
+		if got := Safe(in); got != want {
 			t.Errorf("safe(%q) = %q, want %q", in, got, want)
 		}
 	}
@@ -38,12 +38,12 @@ func TestSafe(t *testing.T) {
 func FuzzSafe(f *testing.F) {
 	f.Add("a\x1b[31m\u202e\xff\r\n\U000e0041")
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, r := range safe(s) {
+		for _, r := range Safe(s) {
 			if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
-				t.Fatalf("safe(%q) = %q holds %U", s, safe(s), r)
+				t.Fatalf("safe(%q) = %q holds %U", s, Safe(s), r)
 			}
 		}
-		if one := oneLine(s, 40); strings.ContainsAny(one, "\n\t\r") {
+		if one := OneLine(s, 40); strings.ContainsAny(one, "\n\t\r") {
 			t.Fatalf("oneLine(%q) = %q", s, one)
 		}
 		data, err := json.Marshal(s)
@@ -51,10 +51,10 @@ func FuzzSafe(f *testing.F) {
 			t.Fatal(err)
 		}
 		var before, after string
-		if json.Unmarshal(data, &before) != nil || json.Unmarshal(safeJSON(data), &after) != nil || before != after {
-			t.Fatalf("safeJSON(%s) = %s means %q, want %q", data, safeJSON(data), after, before)
+		if json.Unmarshal(data, &before) != nil || json.Unmarshal(SafeJSON(data), &after) != nil || before != after {
+			t.Fatalf("safeJSON(%s) = %s means %q, want %q", data, SafeJSON(data), after, before)
 		}
-		for _, r := range string(safeJSON(data)) {
+		for _, r := range string(SafeJSON(data)) {
 			if !unicode.IsPrint(r) {
 				t.Fatalf("safeJSON(%s) holds %U", data, r)
 			}
@@ -64,17 +64,17 @@ func FuzzSafe(f *testing.F) {
 
 func TestNumbers(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 24_100: "24.1 kB", 999_949: "999.9 kB", 999_999: "1.0 MB", 5e9: "5.0 GB", 1<<63 - 1: "9.2 EB"} {
-		if got := bytesText(n); got != want {
+		if got := Bytes(n); got != want {
 			t.Errorf("bytesText(%d) = %q, want %q", n, got, want)
 		}
 	}
 	for n, want := range map[int64]string{0: "0", 834: "834", 12_140: "12.1k", 999_960: "1.0M", 3_400_000: "3.4M"} {
-		if got := countText(n); got != want {
+		if got := Count(n); got != want {
 			t.Errorf("countText(%d) = %q, want %q", n, got, want)
 		}
 	}
 	for ms, want := range map[int64]string{0: "0.0 s", 1234: "1.2 s", 61_000: "1m1s", 3_600_000: "1h0m0s"} {
-		if got := duration(ms); got != want {
+		if got := Duration(ms); got != want {
 			t.Errorf("duration(%d) = %q, want %q", ms, got, want)
 		}
 	}

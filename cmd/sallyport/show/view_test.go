@@ -1,8 +1,9 @@
-package main
+package show
 
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"os"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 )
+
+var update = flag.Bool("update", false, "write what the tests got to testdata")
 
 // agentRun are the events of a run of an agent, some of them hostile.
 func agentRun() []api.Event {
@@ -58,11 +61,11 @@ func agentRun() []api.Event {
 func TestView(t *testing.T) {
 	var out bytes.Buffer
 	for _, whole := range []bool{false, true} {
-		v := &view{out: &out, whole: whole}
+		v := &View{Out: &out, Whole: whole}
 		for _, ev := range agentRun() {
-			v.event(ev)
+			v.Event(ev)
 			if ev.Result != nil {
-				if err := printResult(&out, ev.Result); err != nil {
+				if err := Result(&out, ev.Result); err != nil {
 					t.Fatal(err)
 				}
 			}

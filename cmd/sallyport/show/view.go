@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/api"
 	"sallyport/firewall"
 )
@@ -19,13 +20,13 @@ const (
 	columnsSeen = 400 // characters of such a line
 )
 
-// A view shows the events of a run to a person.
-type view struct {
-	out io.Writer
-	// output takes what a command writes; if nil, out does.
-	output io.Writer
-	// whole shows the last text at once, too: there is no result to follow it.
-	whole bool
+// A View shows the events of a run to a person.
+type View struct {
+	Out io.Writer
+	// Output takes what a command writes; if nil, Out does.
+	Output io.Writer
+	// Whole shows the last text at once, too: there is no result to follow it.
+	Whole bool
 
 	started time.Time
 	// held is the last text of the agent, which may turn out to be the result.
@@ -34,8 +35,8 @@ type view struct {
 	column bool
 }
 
-// event shows one event. All that comes from the sandbox is made safe.
-func (v *view) event(ev api.Event) {
+// Event shows one event. All that comes from the sandbox is made safe.
+func (v *View) Event(ev api.Event) {
 	if v.started.IsZero() {
 		v.started = ev.Time
 	}
@@ -54,7 +55,7 @@ func (v *view) event(ev api.Event) {
 	case api.EventSession:
 		v.note(ev, "session %s %s", ev.SessionID, ev.Model)
 	case api.EventText:
-		if v.held = ev.Text; v.whole {
+		if v.held = ev.Text; v.Whole {
 			v.release(nil)
 		}
 	case api.EventThinking:
@@ -75,16 +76,16 @@ func (v *view) event(ev api.Event) {
 }
 
 // note shows a line of the run's own, with the time since its first event.
-func (v *view) note(ev api.Event, format string, args ...any) {
+func (v *View) note(ev api.Event, format string, args ...any) {
 	v.newline()
-	fmt.Fprintf(v.out, "%7.2fs  %s\n", ev.Time.Sub(v.started).Seconds(), oneLine(fmt.Sprintf(format, args...), columnsSeen))
+	fmt.Fprintf(v.Out, "%7.2fs  %s\n", ev.Time.Sub(v.started).Seconds(), terminal.OneLine(fmt.Sprintf(format, args...), columnsSeen))
 }
 
 // release shows the text that was held back, unless it is the result's output.
-func (v *view) release(result *api.Result) {
+func (v *View) release(result *api.Result) {
 	text := strings.TrimSpace(v.held)
 	v.held = ""
-	if text != "" && (result == nil || v.whole || strings.TrimSpace(result.Output) != text) {
+	if text != "" && (result == nil || v.Whole || strings.TrimSpace(result.Output) != text) {
 		v.lines("", text, -1)
 	}
 	if result != nil {
@@ -93,26 +94,26 @@ func (v *view) release(result *api.Result) {
 }
 
 // lines shows text, each line behind a prefix, and at most max of them.
-func (v *view) lines(prefix, text string, max int) {
+func (v *View) lines(prefix, text string, max int) {
 	v.newline()
 	n := 0
 	for line := range strings.Lines(strings.TrimRight(text, "\r\n")) {
 		if n++; max >= 0 && n > max {
-			fmt.Fprintf(v.out, "%s...\n", prefix)
+			fmt.Fprintf(v.Out, "%s...\n", prefix)
 			return
 		}
 		line = strings.TrimRight(line, "\r\n")
 		if max >= 0 {
-			line = cut(line, columnsSeen)
+			line = terminal.Cut(line, columnsSeen)
 		}
-		fmt.Fprintf(v.out, "%s%s\n", prefix, safe(line))
+		fmt.Fprintf(v.Out, "%s%s\n", prefix, terminal.Safe(line))
 	}
 }
 
-func (v *view) toolStart(ev api.Event) {
+func (v *View) toolStart(ev api.Event) {
 	if t := ev.Tool; t != nil {
 		v.newline()
-		fmt.Fprintf(v.out, "  > %s %s\n", oneLine(t.Name, 60), oneLine(argsText(t.Args), argsShown))
+		fmt.Fprintf(v.Out, "  > %s %s\n", terminal.OneLine(t.Name, 60), terminal.OneLine(argsText(t.Args), argsShown))
 	}
 }
 
@@ -131,7 +132,7 @@ func argsText(args json.RawMessage) string {
 	return b.String()
 }
 
-func (v *view) toolEnd(ev api.Event) {
+func (v *View) toolEnd(ev api.Event) {
 	if t := ev.Tool; t != nil {
 		prefix := "    "
 		if t.IsError {
@@ -142,29 +143,29 @@ func (v *view) toolEnd(ev api.Event) {
 }
 
 // commandOutput passes on what a command writes, as it comes.
-func (v *view) commandOutput(text string) {
-	out := v.output
+func (v *View) commandOutput(text string) {
+	out := v.Output
 	if out == nil {
-		out = v.out
+		out = v.Out
 	}
-	fmt.Fprint(out, safe(text))
+	fmt.Fprint(out, terminal.Safe(text))
 	v.column = text != "" && !strings.HasSuffix(text, "\n")
 }
 
 // newline ends a line that a command's output left open.
-func (v *view) newline() {
+func (v *View) newline() {
 	if v.column {
 		v.column = false
-		if v.output != nil {
-			fmt.Fprintln(v.output)
+		if v.Output != nil {
+			fmt.Fprintln(v.Output)
 		} else {
-			fmt.Fprintln(v.out)
+			fmt.Fprintln(v.Out)
 		}
 	}
 }
 
 // egress shows what the gate refused; what it allowed is in the receipt.
-func (v *view) egress(ev api.Event) {
+func (v *View) egress(ev api.Event) {
 	d := ev.Decision
 	if d == nil || d.Verdict == firewall.Allow {
 		return

@@ -1,16 +1,20 @@
-package main
+// Package terminal makes text fit for a terminal: what came out of a sandbox, so that
+// nothing in it can move the cursor, hide or speak to the terminal, and numbers, so that
+// a person reads them.
+package terminal
 
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
-// safe makes text that came out of a sandbox fit for a terminal: lines and
+// Safe makes text that came out of a sandbox fit for a terminal: lines and
 // tabs stay, whatever could move the cursor, change colours, reverse a line or
 // speak to the terminal is shown as an escape.
-func safe(s string) string {
+func Safe(s string) string {
 	if !strings.ContainsFunc(s, unsafe) {
 		return s
 	}
@@ -40,9 +44,9 @@ func unsafe(r rune) bool {
 	return r != '\n' && r != '\t' && !unicode.IsPrint(r) || r == utf8.RuneError
 }
 
-// safeJSON is the same for JSON, where such characters occur in strings only and
+// SafeJSON is the same for JSON, where such characters occur in strings only and
 // an escape means the character itself.
-func safeJSON(data []byte) []byte {
+func SafeJSON(data []byte) []byte {
 	var b []byte
 	for i := 0; i < len(data); {
 		r, n := utf8.DecodeRune(data[i:])
@@ -66,21 +70,21 @@ func utf16Pair(r rune) (high, low rune) {
 	return 0xd800 + r>>10, 0xdc00 + r&0x3ff
 }
 
-// oneLine is safe, without line ends and at most max characters long.
-func oneLine(s string, max int) string {
-	return safe(cut(strings.Join(strings.Fields(s), " "), max))
+// OneLine is safe, without line ends and at most max characters long.
+func OneLine(s string, max int) string {
+	return Safe(Cut(strings.Join(strings.Fields(s), " "), max))
 }
 
-// cut gives at most max characters of s, the last of them dots where it was longer.
-func cut(s string, max int) string {
+// Cut gives at most max characters of s, the last of them dots where it was longer.
+func Cut(s string, max int) string {
 	if utf8.RuneCountInString(s) > max {
 		return string([]rune(s)[:max-3]) + "..."
 	}
 	return s
 }
 
-// bytesText is a number of bytes for a person: "512 B", "24.1 kB".
-func bytesText(n int64) string {
+// Bytes is a number of bytes for a person: "512 B", "24.1 kB".
+func Bytes(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)
 	}
@@ -92,8 +96,8 @@ func bytesText(n int64) string {
 	}
 }
 
-// countText is a number for a person: "834", "12.1k".
-func countText(n int64) string {
+// Count is a number for a person: "834", "12.1k".
+func Count(n int64) string {
 	switch {
 	case n < 1000:
 		return fmt.Sprint(n)
@@ -101,4 +105,21 @@ func countText(n int64) string {
 		return fmt.Sprintf("%.1fk", float64(n)/1e3)
 	}
 	return fmt.Sprintf("%.1fM", float64(n)/1e6)
+}
+
+// Duration is a number of milliseconds for a person: "12.3 s", "4m5s".
+func Duration(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	if d < time.Minute {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// Cell makes s fit for a table.
+func Cell(s string) string { return OneLine(strings.ReplaceAll(s, "\t", " "), 120) }
+
+// List is values for a person: "80 and 443".
+func List[T any](vs []T) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(vs), "[]"), " ", " and ")
 }
