@@ -63,7 +63,7 @@ type Identity struct{ Name, Email string }
 // Shims are the names that PID 1 must link to itself (wire.Job.Shims).
 func Shims() []string { return []string{CredentialShim, GhShim} }
 
-// TokenFile is the file that a fresh token replaces.
+// TokenFile is the file of the token, which the next token replaces.
 func TokenFile(token string) wire.File {
 	return wire.File{Path: TokenPath, Mode: 0o600, Content: []byte(token)}
 }

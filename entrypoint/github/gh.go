@@ -37,7 +37,7 @@ func Gh(args, environ []string) error {
 }
 
 // behind is the gh behind the front, and its environment.
-func behind(environ []string, accessFile, tokenFile string) (program string, fresh []string, err error) {
+func behind(environ []string, accessFile, tokenFile string) (program string, env []string, err error) {
 	if program, err = nextGh(environ); err != nil {
 		return "", nil, err
 	}
@@ -49,7 +49,7 @@ func behind(environ []string, accessFile, tokenFile string) (program string, fre
 	if err != nil {
 		return "", nil, fmt.Errorf("gh: %w", err)
 	}
-	return program, freshen(environ, token, access.enterprise()), nil
+	return program, withToken(environ, token, access.enterprise()), nil
 }
 
 // nextGh finds gh in PATH beyond the shims.
@@ -73,17 +73,17 @@ func nextGh(environ []string) (string, error) {
 	return "", fmt.Errorf("gh is not in this sandbox's image: looked in PATH %q", dirs)
 }
 
-// freshen puts a token in place of the one that the run began with. A variable
+// withToken puts a token in place of the one that the run began with. A variable
 // with another value was set by somebody who meant it. The token of an Enterprise
 // Server is left out where gh would show it to github.com.
-func freshen(environ []string, token string, enterprise bool) []string {
+func withToken(environ []string, token string, enterprise bool) []string {
 	var began string
 	for _, e := range environ {
 		if v, ok := strings.CutPrefix(e, beganWith+"="); ok {
 			began = v
 		}
 	}
-	fresh := make([]string, 0, len(environ))
+	replaced := make([]string, 0, len(environ))
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
 		public := slices.Contains(publicVariables, name)
@@ -94,7 +94,7 @@ func freshen(environ []string, token string, enterprise bool) []string {
 		if ours && (public || name == beganWith || slices.Contains(enterpriseVariables, name)) {
 			e = name + "=" + token
 		}
-		fresh = append(fresh, e)
+		replaced = append(replaced, e)
 	}
-	return fresh
+	return replaced
 }

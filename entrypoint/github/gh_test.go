@@ -10,18 +10,18 @@ import (
 
 func TestFreshen(t *testing.T) {
 	env := []string{"PATH=/bin", "GIT_TOKEN=old", "GH_TOKEN=old", "GITHUB_TOKEN=mine", "OTHER=old", "GH_ENTERPRISE_TOKEN=old"}
-	got := strings.Join(freshen(env, "new", false), " ")
+	got := strings.Join(withToken(env, "new", false), " ")
 	if want := "PATH=/bin GIT_TOKEN=new GH_TOKEN=new GITHUB_TOKEN=mine OTHER=old GH_ENTERPRISE_TOKEN=new"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	got = strings.Join(freshen(append(env, "GITHUB_ENTERPRISE_TOKEN=mine"), "new", true), " ")
+	got = strings.Join(withToken(append(env, "GITHUB_ENTERPRISE_TOKEN=mine"), "new", true), " ")
 	if want := "PATH=/bin GIT_TOKEN=new GITHUB_TOKEN=mine OTHER=old GH_ENTERPRISE_TOKEN=new GITHUB_ENTERPRISE_TOKEN=mine"; got != want {
 		t.Errorf("for an Enterprise Server: %s, want %s", got, want)
 	}
-	if got := strings.Join(freshen([]string{"GH_TOKEN=new", "GITHUB_TOKEN=newer", "GH_ENTERPRISE_TOKEN=new"}, "new", true), " "); got != "GITHUB_TOKEN=newer GH_ENTERPRISE_TOKEN=new" {
+	if got := strings.Join(withToken([]string{"GH_TOKEN=new", "GITHUB_TOKEN=newer", "GH_ENTERPRISE_TOKEN=new"}, "new", true), " "); got != "GITHUB_TOKEN=newer GH_ENTERPRISE_TOKEN=new" {
 		t.Errorf("with the fresh one set by hand: %s", got)
 	}
-	if got := strings.Join(freshen([]string{"GH_TOKEN=", "A"}, "new", false), " "); got != "GH_TOKEN= A" {
+	if got := strings.Join(withToken([]string{"GH_TOKEN=", "A"}, "new", false), " "); got != "GH_TOKEN= A" {
 		t.Errorf("without a token to begin with: %s", got)
 	}
 }

@@ -229,7 +229,7 @@ func shell(dir, script string) wire.Job {
 	return wire.Job{ID: "job", Argv: []string{"sh", "-c", script}, Env: []string{testPath}, Dir: dir}
 }
 
-// A outcome is what a job did.
+// An outcome is what a job did.
 type outcome struct {
 	wire.Exit
 	out, err  string

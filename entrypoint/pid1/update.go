@@ -42,15 +42,15 @@ func (u *updater) run(ctx context.Context) {
 	for {
 		select {
 		case next := <-u.queue:
-			u.executor.writeJSON(wire.FrameUpdated, write(next.Files)) // a failure ends Main
+			u.executor.writeJSON(wire.FrameUpdated, writeFiles(next.Files)) // a failure ends Main
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// write writes files up to the first that cannot be written.
-func write(all []wire.File) (done wire.Updated) {
+// writeFiles writes files up to the first that cannot be written.
+func writeFiles(all []wire.File) (done wire.Updated) {
 	for _, f := range all {
 		if err := files.Write(f.Path, f.Mode, f.Content); err != nil {
 			done.Error = err.Error()

@@ -16,7 +16,7 @@ import (
 // queryID is the identifier of all our queries: each has a socket of its own.
 const queryID = 0x5a11
 
-func tryDNS(ctx context.Context, p Probe) outcome {
+func tryDNS(ctx context.Context, p Probe) finding {
 	query, err := buildQuery(p.ServerName)
 	if err != nil {
 		return refused(err)
@@ -38,7 +38,7 @@ func tryDNS(ctx context.Context, p Probe) outcome {
 	if err != nil {
 		return refused(err)
 	}
-	return outcome{reached: true, detail: detail}
+	return finding{reached: true, detail: detail}
 }
 
 func buildQuery(name string) ([]byte, error) {

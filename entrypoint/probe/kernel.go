@@ -15,14 +15,14 @@ import (
 
 // kernel makes a probe of an operation that the kernel should refuse. It runs on
 // a thread that is thrown away, so that what an allowed one changes there is gone.
-func kernel(operation func() error) func(context.Context, Probe) outcome {
+func kernel(operation func() error) func(context.Context, Probe) finding {
 	return kernelSays(func() (string, error) { return "allowed", operation() })
 }
 
 // kernelSays is kernel for an operation that can tell more.
-func kernelSays(operation func() (string, error)) func(context.Context, Probe) outcome {
-	return func(context.Context, Probe) outcome {
-		done := make(chan outcome)
+func kernelSays(operation func() (string, error)) func(context.Context, Probe) finding {
+	return func(context.Context, Probe) finding {
+		done := make(chan finding)
 		go func() {
 			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 			detail, err := operation()
@@ -30,7 +30,7 @@ func kernelSays(operation func() (string, error)) func(context.Context, Probe) o
 				done <- refused(err)
 				return
 			}
-			done <- outcome{reached: true, detail: detail}
+			done <- finding{reached: true, detail: detail}
 		}()
 		return <-done
 	}

@@ -90,7 +90,7 @@ func dialer(options ...option) net.Dialer {
 	}}
 }
 
-// share gives each of n attempts its part of a probe's time.
+// share gives each of n variants its part of a probe's time.
 func share(ctx context.Context, n int) time.Duration {
 	deadline, _ := ctx.Deadline()
 	return time.Until(deadline) / time.Duration(max(n, 1))
@@ -105,11 +105,11 @@ type shot struct {
 // fire takes every shot, each with its share of the time. A datagram socket that
 // is not connected sends, because a connected one hears only answers from the
 // address it sent to, and a broadcast is answered from another.
-func fire(ctx context.Context, payload string, shots []shot) outcome {
+func fire(ctx context.Context, payload string, shots []shot) finding {
 	part := share(ctx, len(shots))
-	var attempts []attempt
+	var variants []variant
 	for _, s := range shots {
-		attempts = append(attempts, attempt{s.name, func() outcome {
+		variants = append(variants, variant{s.name, func() finding {
 			ctx, cancel := context.WithTimeout(ctx, part)
 			defer cancel()
 			if s.network[:3] == "tcp" {
@@ -118,10 +118,10 @@ func fire(ctx context.Context, payload string, shots []shot) outcome {
 			return sendLoose(ctx, s, payload)
 		}})
 	}
-	return every(attempts)
+	return every(variants)
 }
 
-func sendLoose(ctx context.Context, s shot, payload string) outcome {
+func sendLoose(ctx context.Context, s shot, payload string) finding {
 	to, err := net.ResolveUDPAddr(s.network, s.address)
 	if err != nil {
 		return refused(err)
@@ -142,15 +142,15 @@ func sendLoose(ctx context.Context, s shot, payload string) outcome {
 	answer := make([]byte, 256)
 	n, from, err := c.ReadFrom(answer)
 	if err != nil {
-		return outcome{detail: "sent, no answer: " + err.Error()}
+		return finding{detail: "sent, no answer: " + err.Error()}
 	}
-	return outcome{reached: true, detail: fmt.Sprintf("%s answered %.64q", from, answer[:n])}
+	return finding{reached: true, detail: fmt.Sprintf("%s answered %.64q", from, answer[:n])}
 }
 
-func tryTCPDontRoute(ctx context.Context, p Probe) outcome { return pastRoutes(ctx, p, "tcp4") }
-func tryUDPDontRoute(ctx context.Context, p Probe) outcome { return pastRoutes(ctx, p, "udp4") }
+func tryTCPDontRoute(ctx context.Context, p Probe) finding { return pastRoutes(ctx, p, "tcp4") }
+func tryUDPDontRoute(ctx context.Context, p Probe) finding { return pastRoutes(ctx, p, "udp4") }
 
-func pastRoutes(ctx context.Context, p Probe, network string) outcome {
+func pastRoutes(ctx context.Context, p Probe, network string) finding {
 	var shots []shot
 	for _, d := range devices() {
 		shots = append(shots, shot{d.Name, network, p.Address,
@@ -159,7 +159,7 @@ func pastRoutes(ctx context.Context, p Probe, network string) outcome {
 	return fire(ctx, p.Payload, shots)
 }
 
-func tryBroadcast(ctx context.Context, p Probe) outcome {
+func tryBroadcast(ctx context.Context, p Probe) finding {
 	_, port, err := net.SplitHostPort(p.Address)
 	if err != nil {
 		return refused(err)
@@ -177,7 +177,7 @@ func tryBroadcast(ctx context.Context, p Probe) outcome {
 	return fire(ctx, p.Payload, shots)
 }
 
-func tryMulticast(ctx context.Context, p Probe) outcome {
+func tryMulticast(ctx context.Context, p Probe) finding {
 	_, port, err := net.SplitHostPort(p.Address)
 	if err != nil {
 		return refused(err)
@@ -192,7 +192,7 @@ func tryMulticast(ctx context.Context, p Probe) outcome {
 	return fire(ctx, p.Payload, shots)
 }
 
-func tryIPv6(ctx context.Context, p Probe) outcome {
+func tryIPv6(ctx context.Context, p Probe) finding {
 	_, port, err := net.SplitHostPort(p.Address)
 	if err != nil {
 		return refused(err)

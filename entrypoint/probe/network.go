@@ -27,39 +27,39 @@ func dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn,
 }
 
 // talk sends the payload and waits for an answer.
-func talk(c net.Conn, payload string) outcome {
+func talk(c net.Conn, payload string) finding {
 	if _, err := io.WriteString(c, payload); err != nil {
 		return refused(err)
 	}
 	answer := make([]byte, 256)
 	n, err := c.Read(answer)
 	if n == 0 {
-		return outcome{detail: fmt.Sprintf("sent, no answer: %v", err)}
+		return finding{detail: fmt.Sprintf("sent, no answer: %v", err)}
 	}
-	return outcome{reached: true, detail: fmt.Sprintf("%s answered %.64q", c.RemoteAddr(), answer[:n])}
+	return finding{reached: true, detail: fmt.Sprintf("%s answered %.64q", c.RemoteAddr(), answer[:n])}
 }
 
-func tryTCP(ctx context.Context, p Probe) outcome {
+func tryTCP(ctx context.Context, p Probe) finding {
 	return connectTCP(ctx, net.Dialer{}, "tcp", p.Address, p.Payload)
 }
 
-func connectTCP(ctx context.Context, d net.Dialer, network, address, payload string) outcome {
+func connectTCP(ctx context.Context, d net.Dialer, network, address, payload string) finding {
 	c, err := dial(ctx, d, network, address)
 	if err != nil {
 		return refused(err)
 	}
 	defer c.Close()
 	if payload == "" {
-		return outcome{reached: true, detail: "connected to " + c.RemoteAddr().String()}
+		return finding{reached: true, detail: "connected to " + c.RemoteAddr().String()}
 	}
 	return talk(c, payload)
 }
 
-func tryUDP(ctx context.Context, p Probe) outcome {
+func tryUDP(ctx context.Context, p Probe) finding {
 	return sendUDP(ctx, net.Dialer{}, "udp", p.Address, p.Payload)
 }
 
-func sendUDP(ctx context.Context, d net.Dialer, network, address, payload string) outcome {
+func sendUDP(ctx context.Context, d net.Dialer, network, address, payload string) finding {
 	c, err := dial(ctx, d, network, address)
 	if err != nil {
 		return refused(err)
@@ -93,7 +93,7 @@ func (c *noted) serverHello() bool {
 	return len(c.first) > serverHelloAt && c.first[0] == handshake && c.first[serverHelloAt] == hello
 }
 
-func tryTLS(ctx context.Context, p Probe) outcome {
+func tryTLS(ctx context.Context, p Probe) finding {
 	c, err := dial(ctx, net.Dialer{}, "tcp", p.Address)
 	if err != nil {
 		return refused(err)
@@ -106,14 +106,14 @@ func tryTLS(ctx context.Context, p Probe) outcome {
 	switch {
 	case err == nil:
 		name := client.ConnectionState().PeerCertificates[0].Subject.CommonName
-		return outcome{reached: true, detail: fmt.Sprintf("handshake done, certificate of %.128q", name)}
+		return finding{reached: true, detail: fmt.Sprintf("handshake done, certificate of %.128q", name)}
 	case conn.serverHello():
-		return outcome{reached: true, detail: "the server's handshake began: " + err.Error()}
+		return finding{reached: true, detail: "the server's handshake began: " + err.Error()}
 	}
 	return refused(err)
 }
 
-func tryHTTP(ctx context.Context, p Probe) outcome {
+func tryHTTP(ctx context.Context, p Probe) finding {
 	if strings.ContainsAny(p.ServerName+p.Payload, " \r\n") {
 		return refused(fmt.Errorf("host %q and path %q must hold no space", p.ServerName, p.Payload))
 	}
@@ -129,7 +129,7 @@ func tryHTTP(ctx context.Context, p Probe) outcome {
 	}
 	line, err := bufio.NewReader(io.LimitReader(c, 1024)).ReadString('\n')
 	if !strings.HasPrefix(line, "HTTP/") {
-		return outcome{detail: fmt.Sprintf("no response after %v: %v", time.Since(begin).Round(time.Millisecond), err)}
+		return finding{detail: fmt.Sprintf("no response after %v: %v", time.Since(begin).Round(time.Millisecond), err)}
 	}
-	return outcome{reached: true, detail: strings.TrimSpace(line)}
+	return finding{reached: true, detail: strings.TrimSpace(line)}
 }

@@ -133,7 +133,7 @@ func nftables() error {
 
 // tryICMP sends an echo request by a ping socket, which needs no privilege where
 // net.ipv4.ping_group_range allows it.
-func tryICMP(ctx context.Context, p Probe) outcome {
+func tryICMP(ctx context.Context, p Probe) finding {
 	to, err := netip.ParseAddr(p.Address)
 	if err != nil || !to.Is4() {
 		return refused(fmt.Errorf("address %q is not an IPv4 address", p.Address))
@@ -152,7 +152,7 @@ func tryICMP(ctx context.Context, p Probe) outcome {
 	return ping(ctx, c, to, p.Payload)
 }
 
-func ping(ctx context.Context, c net.PacketConn, to netip.Addr, payload string) outcome {
+func ping(ctx context.Context, c net.PacketConn, to netip.Addr, payload string) finding {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(defaultTimeout)
@@ -167,7 +167,7 @@ func ping(ctx context.Context, c net.PacketConn, to netip.Addr, payload string) 
 	answer := make([]byte, 256)
 	n, from, err := c.ReadFrom(answer)
 	if err != nil || n == 0 || answer[0] != 0 {
-		return outcome{detail: fmt.Sprintf("sent, no answer: %v", err)}
+		return finding{detail: fmt.Sprintf("sent, no answer: %v", err)}
 	}
-	return outcome{reached: true, detail: from.String() + " answered"}
+	return finding{reached: true, detail: from.String() + " answered"}
 }

@@ -13,8 +13,6 @@ const (
 	headerSize = 5
 	// ChunkSize is the longest payload of a frame of a stream, in bytes.
 	ChunkSize = 64 << 10
-	// exitSize bounds an exit frame, with its list of left-out artifacts.
-	exitSize = 1 << 20
 	// updateSize bounds an update frame.
 	updateSize = 256 << 10
 	// noteSize bounds the other JSON frames.

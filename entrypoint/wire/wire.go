@@ -57,9 +57,11 @@ const StdinWindow = 256 << 10
 // on both sides. Writers cut streams into payloads of at most 64 KiB.
 const MaxPayload = 8 << 20
 
-// Bounds in bytes of what an Exit and an Updated hold, so that each fits its frame
-// however JSON escapes it: sixfold at most.
+// Bounds in bytes of an exit frame and of what an Exit and an Updated hold, so that each
+// fits its frame however JSON escapes it: sixfold at most.
 const (
+	// exitSize bounds an exit frame, with its list of left-out artifacts.
+	exitSize = 1 << 20
 	// MaxErrorText bounds Exit.Error.
 	MaxErrorText = 4 << 10
 	// MaxSkipped bounds the names and reasons of Exit.ArtifactsSkipped.
@@ -118,7 +120,7 @@ type File struct {
 }
 
 // Update asks PID 1 to write files while the job's process runs, each in one
-// step, such as a fresh token in place of one that is about to expire.
+// step, such as the next token in place of one that is about to expire.
 type Update struct {
 	Files []File `json:"files"`
 }
