@@ -19,16 +19,12 @@ package boundary
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"sallyport/entrypoint/probe"
-	"sallyport/executor/api"
 	"sallyport/executor/backend"
 	"sallyport/gate/control"
 )
@@ -72,38 +68,6 @@ type Checker struct {
 	Log        *slog.Logger
 }
 
-// Check makes one proof. The error says why there is none; a report says whether
-// every probe was held, and which were not. Once Background is done nothing of the
-// check is left, or the log says what.
-func (c *Checker) Check(ctx context.Context) (_ api.BoundaryReport, err error) {
-	began := time.Now()
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("boundary check: %w", err)
-		}
-	}()
-	if err := c.check(); err != nil {
-		return api.BoundaryReport{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	saw, engine, err := c.observe(ctx)
-	if err != nil {
-		return api.BoundaryReport{}, err
-	}
-	findings, err := saw.judge()
-	if err != nil {
-		return api.BoundaryReport{}, err
-	}
-	report := api.BoundaryReport{Passed: true, Engine: engine, CheckedAt: began.UTC(), Findings: findings}
-	report.Warnings = tooSmall(saw.host, c.Need)
-	for _, f := range findings {
-		report.Passed = report.Passed && f.Passed
-	}
-	c.Log.Debug("boundary checked", "passed", report.Passed, "ms", time.Since(began).Milliseconds())
-	return report, nil
-}
-
 func (c *Checker) check() error {
 	switch {
 	case c.Backend == nil || c.Cells == nil || c.Gate == nil || c.Engine == nil || c.Background == nil || c.Log == nil:
@@ -112,26 +76,4 @@ func (c *Checker) check() error {
 		return errors.New("policy, image, workspaces and a user that is not root are required")
 	}
 	return nil
-}
-
-// observe sets the scene, has everything tried, and leaves the scene to be taken apart.
-func (c *Checker) observe(ctx context.Context) (*observation, string, error) {
-	r := &rig{Checker: c, nonce: nonce()}
-	defer c.Background.Go(func() {
-		if err := r.remove(ctx); err != nil {
-			c.Log.Warn("a boundary check has left something behind", "error", err)
-		}
-	})
-	if err := r.build(ctx); err != nil {
-		return nil, "", err
-	}
-	saw, err := r.observe(ctx)
-	return saw, r.engine, err
-}
-
-// nonce marks everything of one check: names, payloads, objects.
-func nonce() string {
-	b := make([]byte, 6)
-	rand.Read(b) // never fails
-	return hex.EncodeToString(b)
 }

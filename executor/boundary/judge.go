@@ -14,7 +14,7 @@ import (
 
 // An observation is all that was seen in one check.
 type observation struct {
-	plan                           *plan
+	trials                         *trials
 	fromHere, fromBeside, fromHost map[string]probe.Result
 	self                           *probe.Self
 	hostHits, cellHits             []probe.CanaryHit
@@ -38,7 +38,7 @@ func tooSmall(host, need probe.Tables) []string {
 	return out
 }
 
-// noSuchName wants the gate's answer that a name does not exist (NXDOMAIN).
+// noSuchName requires the gate's answer that a name does not exist (NXDOMAIN).
 func noSuchName(r probe.Result) string {
 	if !r.Reached {
 		return "the gate does not answer: " + r.Detail
@@ -49,7 +49,7 @@ func noSuchName(r probe.Result) string {
 	return ""
 }
 
-// forbidden wants the gate's own refusal of a request.
+// forbidden requires the gate's own refusal of a request.
 func forbidden(r probe.Result) string {
 	if !r.Reached || !strings.Contains(r.Detail, " 403") {
 		return "the gate answers " + r.Detail
@@ -57,7 +57,7 @@ func forbidden(r probe.Result) string {
 	return ""
 }
 
-// held wants nothing to be reached.
+// held requires that nothing was reached.
 func held(r probe.Result) string {
 	if r.Reached {
 		return "got through: " + r.Detail
@@ -72,11 +72,11 @@ func (o *observation) judge() ([]api.BoundaryFinding, error) {
 	}
 	all := &findings{}
 	all.add(api.BoundaryFinding{Name: "controls", Passed: true, Detail: fmt.Sprintf(
-		"the canaries hear themselves (%d ways), the gate of the own cell answers", len(o.plan.onHost)+len(o.plan.beside))})
-	for _, a := range o.plan.here {
+		"the canaries hear themselves (%d ways), the gate of the own cell answers", len(o.trials.onHost)+len(o.trials.beside))})
+	for _, a := range o.trials.here {
 		result := o.fromHere[a.probe.ID]
 		if !a.control {
-			all.attempt(a, result, o.hit(a.probe.ID))
+			all.judge(a, result, o.hit(a.probe.ID))
 		}
 	}
 	all.add(o.strangers("host listener (anything else from the cell)", o.hostHits))
@@ -89,16 +89,16 @@ func (o *observation) judge() ([]api.BoundaryFinding, error) {
 // word where one listens, else by the prober's.
 func (o *observation) controls() error {
 	for _, from := range []struct {
-		where    string
-		attempts []attempt
-		results  map[string]probe.Result
-		hits     []probe.CanaryHit
+		where   string
+		trials  []trial
+		results map[string]probe.Result
+		hits    []probe.CanaryHit
 	}{
-		{"in the cell", o.plan.here, o.fromHere, nil},
-		{"by the canary in the other cell", o.plan.beside, o.fromBeside, o.cellHits},
-		{"by the canary on the host", o.plan.onHost, o.fromHost, o.hostHits},
+		{"in the cell", o.trials.here, o.fromHere, nil},
+		{"by the canary in the other cell", o.trials.beside, o.fromBeside, o.cellHits},
+		{"by the canary on the host", o.trials.onHost, o.fromHost, o.hostHits},
 	} {
-		for _, a := range from.attempts {
+		for _, a := range from.trials {
 			if !a.control {
 				continue
 			}
@@ -118,7 +118,7 @@ func (o *observation) controls() error {
 	return nil
 }
 
-// hit says which canary heard an attempt, or "".
+// hit says which canary heard a trial, or "".
 func (o *observation) hit(id string) string {
 	switch {
 	case reported(o.hostHits, id):
@@ -129,21 +129,17 @@ func (o *observation) hit(id string) string {
 	return ""
 }
 
-func reported(hits []probe.CanaryHit, id string) bool {
-	return slices.ContainsFunc(hits, func(h probe.CanaryHit) bool { return h.Payload == id })
-}
-
-// strangers judges what reached a canary from the prober's cell and is no attempt's
+// strangers judges what reached a canary from the prober's cell and is no trial's
 // payload: a connection that said nothing, half a payload.
 func (o *observation) strangers(name string, hits []probe.CanaryHit) api.BoundaryFinding {
 	known := func(id string) bool {
-		return slices.ContainsFunc(o.plan.here, func(a attempt) bool { return a.probe.ID == id })
+		return slices.ContainsFunc(o.trials.here, func(a trial) bool { return a.probe.ID == id })
 	}
 	for _, h := range hits {
 		if known(h.Payload) {
-			continue // judged with its attempt
+			continue // judged with its trial
 		}
-		if o.herePrefix.Contains(h.From.Addr().Unmap()) || strings.Contains(h.Payload, o.plan.attemptToken) {
+		if o.herePrefix.Contains(h.From.Addr().Unmap()) || strings.Contains(h.Payload, o.trials.trialToken) {
 			return api.BoundaryFinding{Name: name, Detail: fmt.Sprintf("%s from %s, %.64q", h.Proto, h.From, h.Payload)}
 		}
 	}
@@ -154,7 +150,7 @@ func (o *observation) strangers(name string, hits []probe.CanaryHit) api.Boundar
 // the own cell, refused, and nothing of it in the other cell.
 func (o *observation) receipts() []api.BoundaryFinding {
 	own := api.BoundaryFinding{Name: "gate records what it refused", Passed: true}
-	for _, name := range o.plan.names {
+	for _, name := range o.trials.names {
 		if !slices.ContainsFunc(o.hereReceipt.Hosts, func(h account.ReceiptHost) bool {
 			return h.Host == name && h.Verdict == firewall.Deny
 		}) {
@@ -171,17 +167,17 @@ func (o *observation) receipts() []api.BoundaryFinding {
 	}
 	other := api.BoundaryFinding{Name: "gate heard nothing in another cell", Passed: true, Detail: "nothing is on record there"}
 	for _, h := range o.thereReceipt.Hosts {
-		if slices.Contains(o.plan.foreign, h.Host) || h.Reason == firewall.ReasonForeignClient {
+		if slices.Contains(o.trials.foreign, h.Host) || h.Reason == firewall.ReasonForeignClient {
 			other.Passed, other.Detail = false, fmt.Sprintf("%s is on record there (%s)", h.Host, h.Reason)
 		}
 	}
 	return []api.BoundaryFinding{own, other}
 }
 
-// findings joins the attempts of one name into one finding, in order of appearance.
+// findings joins the trials of one name into one finding, in order of appearance.
 type findings struct {
-	list  []api.BoundaryFinding
-	tries map[string]*tally
+	list    []api.BoundaryFinding
+	tallies map[string]*tally
 }
 
 type tally struct {
@@ -191,8 +187,8 @@ type tally struct {
 
 func (f *findings) add(one api.BoundaryFinding) { f.list = append(f.list, one) }
 
-// attempt judges one attempt.
-func (f *findings) attempt(a attempt, result probe.Result, heard string) {
+// judge judges one trial.
+func (f *findings) judge(a trial, result probe.Result, heard string) {
 	verdict := a.verdict
 	if verdict == nil {
 		verdict = held
@@ -201,13 +197,13 @@ func (f *findings) attempt(a attempt, result probe.Result, heard string) {
 	if heard != "" {
 		wrong = heard
 	}
-	if f.tries == nil {
-		f.tries = make(map[string]*tally)
+	if f.tallies == nil {
+		f.tallies = make(map[string]*tally)
 	}
-	t := f.tries[a.finding]
+	t := f.tallies[a.finding]
 	if t == nil {
 		t = &tally{index: len(f.list)}
-		f.tries[a.finding] = t
+		f.tallies[a.finding] = t
 		f.add(api.BoundaryFinding{Name: a.finding, Passed: true})
 	}
 	t.count++
@@ -226,12 +222,4 @@ func (f *findings) attempt(a attempt, result probe.Result, heard string) {
 	case finding.Passed:
 		finding.Detail = clip(fmt.Sprintf("held (%d tried, %d ms at most): %s", t.count, t.slowest, result.Detail))
 	}
-}
-
-func clip(s string) string {
-	const most = 400
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
 }

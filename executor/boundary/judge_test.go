@@ -22,32 +22,33 @@ import (
 	"sallyport/firewall/account"
 )
 
-// scene is a rig as it is once everything listens, without anything behind it.
-func scene() *rig {
-	r := &rig{nonce: "0123456789ab"}
-	r.here.cell = backend.Cell{ID: "here", Holder: "aaaaaaaaaaaaaaaa", Prefix: netip.MustParsePrefix("172.30.0.0/28"),
-		Gate: netip.MustParseAddr("172.30.0.2"), Sandbox: netip.MustParseAddr("172.30.0.3")}
-	r.there.cell = backend.Cell{ID: "there", Holder: "bbbbbbbbbbbbbbbb", Prefix: netip.MustParsePrefix("172.30.0.16/28"),
-		Gate: netip.MustParseAddr("172.30.0.18"), Sandbox: netip.MustParseAddr("172.30.0.19")}
-	r.there.canary = &listener{hello: probe.CanaryHello{Port: 4001}}
-	r.onHost = &listener{hello: probe.CanaryHello{Port: 4002, Addresses: []netip.Addr{
-		netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fe80::1%br0"),
-	}}}
-	return r
+// around are surroundings without anything behind them.
+func around() surroundings {
+	return surroundings{
+		nonce: "0123456789ab",
+		here: backend.Cell{ID: "here", Holder: "aaaaaaaaaaaaaaaa", Prefix: netip.MustParsePrefix("172.30.0.0/28"),
+			Gate: netip.MustParseAddr("172.30.0.2"), Sandbox: netip.MustParseAddr("172.30.0.3")},
+		there: backend.Cell{ID: "there", Holder: "bbbbbbbbbbbbbbbb", Prefix: netip.MustParsePrefix("172.30.0.16/28"),
+			Gate: netip.MustParseAddr("172.30.0.18"), Sandbox: netip.MustParseAddr("172.30.0.19")},
+		beside: probe.CanaryHello{Port: 4001},
+		onHost: probe.CanaryHello{Port: 4002, Addresses: []netip.Addr{
+			netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fe80::1%br0"),
+		}},
+	}
 }
 
 // closed is what is seen where every wall stands.
 func closed() *observation {
-	r := scene()
-	p := r.plan()
-	o := &observation{plan: p, herePrefix: r.here.cell.Prefix, self: sealed(),
+	s := around()
+	p := newTrials(s)
+	o := &observation{trials: p, herePrefix: s.here.Prefix, self: sealed(),
 		fromHere: map[string]probe.Result{}, fromBeside: map[string]probe.Result{}, fromHost: map[string]probe.Result{}}
 	for _, from := range []struct {
-		attempts []attempt
-		results  map[string]probe.Result
-		hits     *[]probe.CanaryHit
+		trials  []trial
+		results map[string]probe.Result
+		hits    *[]probe.CanaryHit
 	}{{p.here, o.fromHere, nil}, {p.beside, o.fromBeside, &o.cellHits}, {p.onHost, o.fromHost, &o.hostHits}} {
-		for _, a := range from.attempts {
+		for _, a := range from.trials {
 			result := probe.Result{ID: a.probe.ID, Reached: a.control}
 			switch a.probe.Kind {
 			case probe.DNS, probe.DNSTCP:
@@ -81,14 +82,14 @@ func failed(all []api.BoundaryFinding) []string {
 	return api.BoundaryReport{Findings: all}.Failed()
 }
 
-// find returns the identifier of an attempt of a finding.
+// find returns the identifier of a trial of a finding.
 func find(t *testing.T, o *observation, finding string) string {
 	t.Helper()
-	i := slices.IndexFunc(o.plan.here, func(a attempt) bool { return a.finding == finding && !a.control })
+	i := slices.IndexFunc(o.trials.here, func(a trial) bool { return a.finding == finding && !a.control })
 	if i < 0 {
 		t.Fatalf("nothing is tried for %q", finding)
 	}
-	return o.plan.here[i].probe.ID
+	return o.trials.here[i].probe.ID
 }
 
 func TestJudge(t *testing.T) {
@@ -137,7 +138,7 @@ func TestJudge(t *testing.T) {
 			o.hereReceipt.Hosts = append(o.hereReceipt.Hosts, account.ReceiptHost{Host: "x.example", Verdict: firewall.Allow})
 		}, "gate records what it refused"},
 		"the other cell's gate heard it": {func(_ *testing.T, o *observation) {
-			o.thereReceipt.Hosts = []account.ReceiptHost{{Host: o.plan.foreign[0], Verdict: firewall.Deny}}
+			o.thereReceipt.Hosts = []account.ReceiptHost{{Host: o.trials.foreign[0], Verdict: firewall.Deny}}
 		}, "gate heard nothing in another cell"},
 		"the other cell's gate refused a stranger": {func(_ *testing.T, o *observation) {
 			o.thereReceipt.Hosts = []account.ReceiptHost{{Verdict: firewall.Deny, Reason: firewall.ReasonForeignClient}}
@@ -159,20 +160,20 @@ func TestJudge(t *testing.T) {
 func TestControls(t *testing.T) {
 	n := 0
 	for list := range 3 {
-		pick := func(o *observation) ([]attempt, map[string]probe.Result, *[]probe.CanaryHit) {
-			return [][]attempt{o.plan.here, o.plan.beside, o.plan.onHost}[list],
+		pick := func(o *observation) ([]trial, map[string]probe.Result, *[]probe.CanaryHit) {
+			return [][]trial{o.trials.here, o.trials.beside, o.trials.onHost}[list],
 				[]map[string]probe.Result{o.fromHere, o.fromBeside, o.fromHost}[list],
 				[]*[]probe.CanaryHit{new([]probe.CanaryHit), &o.cellHits, &o.hostHits}[list]
 		}
-		attempts, _, _ := pick(closed())
-		for i, a := range attempts {
+		trials, _, _ := pick(closed())
+		for i, a := range trials {
 			if !a.control {
 				continue
 			}
 			n++
 			o := closed()
-			attempts, results, hits := pick(o)
-			id := attempts[i].probe.ID
+			trials, results, hits := pick(o)
+			id := trials[i].probe.ID
 			results[id] = probe.Result{ID: id, Detail: "no route to host"}
 			*hits = slices.DeleteFunc(*hits, func(h probe.CanaryHit) bool { return h.Payload == id })
 			if all, err := o.judge(); err == nil || all != nil {
@@ -267,11 +268,11 @@ type closer func() error
 func (c closer) Close() error              { return c() }
 func (c closer) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestListenerProbes has a canary make attempts: all of them have a result, or there is an error.
+// TestListenerProbes has a canary make trials: all of them have a result, or there is an error.
 func TestListenerProbes(t *testing.T) {
-	attempts := make([]attempt, probe.MaxProbes+1)
-	for i := range attempts {
-		attempts[i].probe.ID = strconv.Itoa(i)
+	trials := make([]trial, probe.MaxProbes+1)
+	for i := range trials {
+		trials[i].probe.ID = strconv.Itoa(i)
 	}
 	for name, test := range map[string]struct {
 		answer int // requests that are answered before it ends
@@ -314,8 +315,8 @@ func TestListenerProbes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			results, err := l.probe(t.Context(), attempts)
-			if test.want == "" && (err != nil || len(results) != len(attempts)) || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			results, err := l.probe(t.Context(), trials)
+			if test.want == "" && (err != nil || len(results) != len(trials)) || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("%d results, %v, want %q", len(results), err, test.want)
 			}
 		})
@@ -334,7 +335,7 @@ func TestListenerThatTakesNothing(t *testing.T) {
 	defer stdout.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if results, err := l.probe(ctx, []attempt{{probe: probe.Probe{ID: "a"}}}); err == nil {
+	if results, err := l.probe(ctx, []trial{{probe: probe.Probe{ID: "a"}}}); err == nil {
 		t.Errorf("%v", results)
 	}
 }
@@ -369,9 +370,9 @@ func TestListenerThatHangs(t *testing.T) {
 // FuzzProber reads what a hostile prober could print, in one piece and in pieces of any
 // size. A second reader, which takes the lines apart by itself, has the same results.
 func FuzzProber(f *testing.F) {
-	attempts := []attempt{{probe: probe.Probe{ID: "a", Kind: probe.TCP}}, {probe: probe.Probe{ID: "b", Kind: probe.UDP}}}
+	trials := []trial{{probe: probe.Probe{ID: "a", Kind: probe.TCP}}, {probe: probe.Probe{ID: "b", Kind: probe.UDP}}}
 	read := func(write func(*bounded) error) (map[string]probe.Result, error) {
-		return collect(attempts, func(_ []byte, _ []attempt, take func(probe.Result)) error {
+		return collect(trials, func(_ []byte, _ []trial, take func(probe.Result)) error {
 			var out bounded
 			if err := write(&out); err != nil {
 				return err

@@ -77,13 +77,13 @@ func (l *listener) read(stdout io.Reader, hello chan<- probe.CanaryHello) error 
 	}
 }
 
-// probe has the canary make attempts from where it is. Those whose payload it has heard
+// probe has the canary make trials from where it is. Those whose payload it has heard
 // are not waited for: that is what they are made for, and an engine's address
 // translation may lose the answer to a datagram between the host's own addresses (seen on
 // 20.10 for the bridge's).
-func (l *listener) probe(ctx context.Context, attempts []attempt) (map[string]probe.Result, error) {
+func (l *listener) probe(ctx context.Context, trials []trial) (map[string]probe.Result, error) {
 	defer context.AfterFunc(ctx, func() { l.stdin.Close() })() // so that nothing below waits for ever
-	return collect(attempts, func(request []byte, some []attempt, take func(probe.Result)) error {
+	return collect(trials, func(request []byte, some []trial, take func(probe.Result)) error {
 		awaited := make(map[string]bool)
 		for _, a := range some {
 			awaited[a.probe.ID] = true

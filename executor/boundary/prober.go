@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"sallyport/entrypoint/probe"
 	"sallyport/entrypoint/wire"
 )
+
+// program is the entrypoint in every image, which is prober and canary as well.
+const program = "/sallyport/entrypoint"
 
 // maxOutput bounds what a prober may print, in bytes: it comes out of a sandbox.
 const maxOutput = 4 << 20
@@ -23,9 +24,9 @@ const maxOutput = 4 << 20
 // would be descriptors of its own.
 var jobEnv = []string{"GODEBUG=containermaxprocs=0"}
 
-// probeInSandbox makes attempts as the jobs of a sandbox.
-func probeInSandbox(ctx context.Context, session *wire.Session, attempts []attempt) (map[string]probe.Result, error) {
-	return collect(attempts, func(request []byte, _ []attempt, take func(probe.Result)) error {
+// probeInSandbox makes trials as the jobs of a sandbox.
+func probeInSandbox(ctx context.Context, session *wire.Session, trials []trial) (map[string]probe.Result, error) {
+	return collect(trials, func(request []byte, _ []trial, take func(probe.Result)) error {
 		var out bounded
 		var failed error
 		exit, err := session.Run(ctx, wire.Job{
@@ -47,39 +48,19 @@ func probeInSandbox(ctx context.Context, session *wire.Session, attempts []attem
 
 // tell has a prober or canary tell of itself. What is tried beside that opens
 // descriptors and starts processes, so nothing is.
-func tell(ask func([]attempt) (map[string]probe.Result, error)) (*probe.Self, error) {
+func tell(ask func([]trial) (map[string]probe.Result, error)) (*probe.Self, error) {
 	const id = "facts"
-	told, err := ask([]attempt{{probe: probe.Probe{ID: id, Kind: probe.Facts}}})
+	told, err := ask([]trial{{probe: probe.Probe{ID: id, Kind: probe.Facts}}})
 	return told[id].Self, err
 }
 
-// forgetVanished takes the controls away for addresses that the host had when its
-// canary looked and has no more, as it says of itself now: an engine's networks come and go.
-func (p *plan) forgetVanished(now *probe.Self, hits []probe.CanaryHit) error {
-	if now == nil {
-		return errors.New("the canary on the host tells nothing of itself")
-	}
-	present := make(map[netip.Addr]bool)
-	for _, a := range now.Addresses {
-		_, address, _ := strings.Cut(a, "=")
-		if prefix, err := netip.ParsePrefix(address); err == nil {
-			present[prefix.Addr()] = true
-		}
-	}
-	p.onHost = slices.DeleteFunc(p.onHost, func(a attempt) bool {
-		target, err := netip.ParseAddrPort(a.probe.Address)
-		return err == nil && !reported(hits, a.probe.ID) && !present[target.Addr()]
-	})
-	return nil
-}
-
-// collect has attempts made, as many at a time as a prober takes, and returns the
+// collect has trials made, as many at a time as a prober takes, and returns the
 // result of each. What makes some of them is handed their request, and where results go.
 func collect(
-	attempts []attempt, run func(request []byte, some []attempt, take func(probe.Result)) error,
+	trials []trial, run func(request []byte, some []trial, take func(probe.Result)) error,
 ) (map[string]probe.Result, error) {
 	results := make(map[string]probe.Result)
-	for some := range slices.Chunk(attempts, probe.MaxProbes) {
+	for some := range slices.Chunk(trials, probe.MaxProbes) {
 		var request probe.Request
 		for _, a := range some {
 			request.Probes = append(request.Probes, a.probe)
@@ -92,7 +73,7 @@ func collect(
 			return nil, fmt.Errorf("run the prober: %w", err)
 		}
 	}
-	for _, a := range attempts {
+	for _, a := range trials {
 		if _, ok := results[a.probe.ID]; !ok {
 			return nil, fmt.Errorf("the prober has no result for %s", a.probe.ID)
 		}

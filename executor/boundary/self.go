@@ -56,3 +56,11 @@ func judgeSelf(s *probe.Self) []api.BoundaryFinding {
 	add("sees its own processes only", s.Processes > 0 && s.Processes <= mostProcesses, "%d processes", s.Processes)
 	return out
 }
+
+func clip(s string) string {
+	const most = 400
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
