@@ -172,7 +172,7 @@ func (g *testGitHub) access(allowKey bool) func(*executor.Config) {
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		c.GitHub = &dispatch.GitHub{Issuer: app, APIURL: githubauth.DefaultAPIBaseURL, Source: api.SourceApp}
+		c.GitHub = &dispatch.GitHubAccess{Issuer: app, APIURL: githubauth.DefaultAPIBaseURL, Source: api.SourceApp}
 		c.Service.GitHub = &plan.GitHubService{Profiles: scope.DefaultProfiles(), AllowKey: allowKey}
 		if allowKey {
 			c.GitHub.Key = func() ([]byte, error) { return githubauth.ReadPEM(g.key) }

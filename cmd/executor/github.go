@@ -50,7 +50,7 @@ func (g gitHubSettings) check() error {
 }
 
 // setUpGitHub puts the access to GitHub together; both are nil where there is none.
-func setUpGitHub(s settings, log *slog.Logger) (*dispatch.GitHub, *plan.GitHubService, error) {
+func setUpGitHub(s settings, log *slog.Logger) (*dispatch.GitHubAccess, *plan.GitHubService, error) {
 	g := s.GitHub
 	if err := g.check(); err != nil {
 		return nil, nil, fmt.Errorf("settings: %w", err)
@@ -76,7 +76,7 @@ func setUpGitHub(s settings, log *slog.Logger) (*dispatch.GitHub, *plan.GitHubSe
 			log.Warn("about the static GitHub token", "finding", static.Warning)
 		}
 		log.Warn("runs get a static GitHub token, which nothing narrows to what they may do", "file", g.TokenFile)
-		return &dispatch.GitHub{Issuer: static, APIURL: g.APIURL, Source: api.SourceStatic}, service, nil
+		return &dispatch.GitHubAccess{Issuer: static, APIURL: g.APIURL, Source: api.SourceStatic}, service, nil
 	}
 	key, err := githubauth.LoadKey(g.AppKeyFile)
 	if err != nil {
@@ -89,7 +89,7 @@ func setUpGitHub(s settings, log *slog.Logger) (*dispatch.GitHub, *plan.GitHubSe
 	if err != nil {
 		return nil, nil, err
 	}
-	access := &dispatch.GitHub{Issuer: app, APIURL: g.APIURL, Source: api.SourceApp}
+	access := &dispatch.GitHubAccess{Issuer: app, APIURL: g.APIURL, Source: api.SourceApp}
 	if g.AllowAppKey {
 		access.Key = func() ([]byte, error) { return githubauth.ReadPEM(g.AppKeyFile) }
 	}
@@ -98,7 +98,7 @@ func setUpGitHub(s settings, log *slog.Logger) (*dispatch.GitHub, *plan.GitHubSe
 
 // checkApp asks GitHub once for the App, so that its operator reads of a number or a
 // key that is not right before a run fails for it. It ends with ctx.
-func checkApp(ctx context.Context, access *dispatch.GitHub, log *slog.Logger) {
+func checkApp(ctx context.Context, access *dispatch.GitHubAccess, log *slog.Logger) {
 	if access == nil {
 		return
 	}

@@ -161,8 +161,8 @@ func TestCheckAppSaysNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkApp(ended, &dispatch.GitHub{Issuer: app}, log) // at its end the executor says nothing of it
-	checkApp(t.Context(), &dispatch.GitHub{Issuer: new(githubauth.Static)}, log)
+	checkApp(ended, &dispatch.GitHubAccess{Issuer: app}, log) // at its end the executor says nothing of it
+	checkApp(t.Context(), &dispatch.GitHubAccess{Issuer: new(githubauth.Static)}, log)
 	checkApp(t.Context(), nil, log)
 	if out.Len() > 0 {
 		t.Errorf("the log: %s", &out)

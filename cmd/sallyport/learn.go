@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
@@ -18,6 +17,7 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/allowlist/patch"
 	"sallyport/firewall/review"
+	"sallyport/internal/fileowner"
 )
 
 type learnOptions struct {
@@ -197,10 +197,8 @@ func replaceFile(path string, was, text []byte) (err error) {
 			os.Remove(f.Name())
 		}
 	}()
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil {
-			return errors.Join(fmt.Errorf("keep the owner of %s: %w", target, err), f.Close())
-		}
+	if err := fileowner.Of(info).Give(f.Chown); err != nil {
+		return errors.Join(fmt.Errorf("keep the owner of %s: %w", target, err), f.Close())
 	}
 	_, err = f.Write(text)
 	if err := errors.Join(err, f.Chmod(info.Mode().Perm()), f.Sync(), f.Close()); err != nil {

@@ -70,7 +70,7 @@ type Config struct {
 	// AllowSockets lets callers' directories hold sockets and FIFOs; see place.Places.
 	AllowSockets bool
 	// GitHub gives runs access to GitHub. If nil, requests for it are refused.
-	GitHub *GitHub
+	GitHub *GitHubAccess
 	// Keep is how many finished executions are kept, KeepFor how long.
 	Keep    int
 	KeepFor time.Duration
@@ -79,8 +79,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// GitHub is an executor's access to GitHub, which Service.GitHub says who may ask for.
-type GitHub struct {
+// GitHubAccess is an executor's access to GitHub, which Service.GitHub says who may ask for.
+type GitHubAccess struct {
 	Issuer tokens.Issuer
 	// APIURL is the base of the REST API, such as https://api.github.com/.
 	APIURL string

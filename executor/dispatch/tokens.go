@@ -21,7 +21,7 @@ const firstSweep = 5 * time.Second
 // openTokens opens the keeper of the tokens of runs and revokes those that an earlier
 // executor left; it returns what came of them by run. Without access to GitHub there
 // is no keeper, and the log tells of tokens that live on.
-func openTokens(state string, g *GitHub, log *slog.Logger) (*tokens.Keeper, map[string][]tokens.Ending, error) {
+func openTokens(state string, g *GitHubAccess, log *slog.Logger) (*tokens.Keeper, map[string][]tokens.Ending, error) {
 	dir := statedir.Tokens(state)
 	var issuer tokens.Issuer
 	var origin tokens.Origin
@@ -54,7 +54,7 @@ func closeTokens(keeper *tokens.Keeper) error {
 // RevokeLeft revokes the tokens that an earlier executor left in its state directory,
 // for one that cannot start: GitHub may be there where an engine is not. New does the
 // same by itself. With no access to GitHub, which is nil then, it tells of them.
-func RevokeLeft(state string, g *GitHub, log *slog.Logger) error {
+func RevokeLeft(state string, g *GitHubAccess, log *slog.Logger) error {
 	lock, err := statedir.Lock(state)
 	if err != nil {
 		return fmt.Errorf("open the state directory: %w", err)
