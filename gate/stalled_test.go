@@ -24,7 +24,7 @@ func TestStalledTunnelsAreCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const limit, tunnels, little = 16 << 20, 16, 64 << 10
+	const limit, tunnels, little = 32 << 20, 16, 64 << 10
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for n := 1; ; n++ {
@@ -66,7 +66,7 @@ func TestStalledTunnelsAreCut(t *testing.T) {
 	if n := cut(); n == tunnels {
 		t.Error("all were cut, also those for which there is room")
 	}
-	for _, want := range []string{"sallyport_stalled_bytes ", "sallyport_stalled_bytes_limit 1.6777216e+07"} {
+	for _, want := range []string{"sallyport_stalled_bytes ", "sallyport_stalled_bytes_limit 3.3554432e+07"} {
 		if !strings.Contains(g.metrics(t), want) {
 			t.Errorf("the metrics lack %s", want)
 		}
