@@ -35,7 +35,7 @@ import (
 	"sallyport/gate/control"
 	"sallyport/gate/decisionlog"
 	"sallyport/gate/metrics"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/admission"
 	"sallyport/sniproxy/reach"
 )
 
@@ -67,8 +67,8 @@ type Daemon struct {
 	// resolve.Lookuper, too; the zero value is none.
 	Cache CacheSize
 	// Parked is the account of what stands in the connections of all cells; if nil, one
-	// of sniproxy.DefaultParked bytes.
-	Parked *sniproxy.Parked
+	// of admission.DefaultParked bytes.
+	Parked *admission.Parked
 	// Metrics count what the gate does, for its control API and, if it is not nil,
 	// for MetricsOn, which Serve closes. If nil, new ones.
 	Metrics   *metrics.Metrics
@@ -198,7 +198,7 @@ func newServer(ctx context.Context, d *Daemon) *server {
 		own.Metrics = metrics.New()
 	}
 	if own.Parked == nil {
-		own.Parked = sniproxy.NewParked(sniproxy.DefaultParked)
+		own.Parked = admission.NewParked(admission.DefaultParked)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &server{

@@ -21,6 +21,9 @@ import (
 	"sallyport/gate/page"
 	"sallyport/internal/contain"
 	"sallyport/sniproxy"
+	"sallyport/sniproxy/admission"
+	"sallyport/sniproxy/forward"
+	"sallyport/sniproxy/reach"
 )
 
 // A lease is a cell that the gate serves.
@@ -121,9 +124,14 @@ func (s *server) newLease(id string, want control.Lease, policy *firewall.Policy
 	l.policy.Store(policy)
 	l.limit.Put = l.putShared
 	l.tunnel = &sniproxy.Server{
-		Current: l.current, Page: sniproxy.Page{Name: page.Name, Answer: l.page().Answer}, Prefix: l.Prefix, Record: l.record, Flush: l.flush,
-		Meter: account.NewMeter(policy.Budget()), Parked: s.Parked, Proxy: s.Proxy, Route: s.route, Log: s.Log.With("cell", id),
+		Cell: admission.Cell{
+			Current: l.current, Prefix: l.Prefix, Record: l.record, Flush: l.flush,
+			Meter: account.NewMeter(policy.Budget()), Parked: s.Parked, Log: s.Log.With("cell", id),
+		},
+		Dialer: reach.Dialer{Proxy: s.Proxy, Route: s.route},
+		Page:   forward.Page{Name: page.Name, Answer: l.page().Answer},
 	}
+
 	return l
 }
 

@@ -15,7 +15,7 @@ import (
 	"sallyport/gate/listener"
 	"sallyport/gate/metrics"
 	"sallyport/gate/settings"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/admission"
 )
 
 const ipForward = "/proc/sys/net/ipv4/ip_forward"
@@ -38,7 +38,7 @@ func Run(ctx context.Context, set settings.Settings, version string, log *slog.L
 	}
 	resolver := file.resolver
 	defer resolver.CloseIdle()
-	d := &Daemon{Allowlist: rules, Load: file.load, Resolver: resolver, Proxy: file.proxy, Cache: CacheSize{Names: set.CacheNames, Least: set.CacheMin, Most: set.CacheMax}, Parked: sniproxy.NewParked(int64(set.StalledBytes)), Metrics: metrics.New(), Log: log, Decisions: decisions, Version: version}
+	d := &Daemon{Allowlist: rules, Load: file.load, Resolver: resolver, Proxy: file.proxy, Cache: CacheSize{Names: set.CacheNames, Least: set.CacheMin, Most: set.CacheMax}, Parked: admission.NewParked(int64(set.StalledBytes)), Metrics: metrics.New(), Log: log, Decisions: decisions, Version: version}
 	resolver.Observe = d.Metrics.Asked
 	d.Watch = func(ctx context.Context, reload func()) { file.Watch(ctx, hangup, reload, log) }
 	if w := forwardWarning(ipForward); w != "" {

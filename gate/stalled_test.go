@@ -10,7 +10,7 @@ import (
 
 	"sallyport/firewall"
 	"sallyport/firewall/account"
-	"sallyport/sniproxy"
+	"sallyport/sniproxy/admission"
 )
 
 // A run opens tunnels to a listed server that sends without end and reads none of
@@ -42,7 +42,7 @@ func TestStalledTunnelsAreCut(t *testing.T) {
 			})
 		}
 	})
-	g := start(t, ln.Addr().String(), func(d *Daemon) { d.Parked = sniproxy.NewParked(limit) })
+	g := start(t, ln.Addr().String(), func(d *Daemon) { d.Parked = admission.NewParked(limit) })
 	g.lease(t, "c1", cellLease(1, "run-1", "strict"))
 	g.lease(t, "c2", cellLease(2, "run-2", "strict"))
 	for range tunnels {

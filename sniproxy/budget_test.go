@@ -16,7 +16,7 @@ import (
 	"sallyport/firewall/allowlist"
 	"sallyport/firewall/budget"
 	"sallyport/sniproxy/refusal"
-	"sallyport/sniproxy/socket"
+	"sallyport/sniproxy/testcell"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -73,21 +73,21 @@ func TestBudgetTunnel(t *testing.T) {
 					t.Errorf("%d bytes, %v; want a cut", n, err)
 				}
 			}
-			r := c.last(1)
+			r := c.Last(1)
 			wantBudget(t, r, test.detail)
 			if sum := r.BytesUp + r.BytesDown; sum != hello+room+21+1 || r.Rule == "" || !r.Upstream.IsValid() {
 				t.Errorf("record %+v: %d bytes", r, sum)
 			}
 
 			// The next one is refused with an alert, and not even looked up.
-			asked := c.resolver.asked.Load()
+			asked := c.Resolver.Asked.Load()
 			again := testnet.Dial(t, c.tls)
 			testnet.Send(t, again, testnet.HelloFor("site.example"))
 			if got, err := io.ReadAll(again); err != nil || !bytes.Equal(got, refusal.AccessDenied.Record()) {
 				t.Errorf("got %x, %v", got, err)
 			}
-			wantBudget(t, c.last(2), test.detail)
-			if c.resolver.asked.Load() != asked || k.Count.Load() != 1 {
+			wantBudget(t, c.Last(2), test.detail)
+			if c.Resolver.Asked.Load() != asked || k.Count.Load() != 1 {
 				t.Error("a run over budget reached the outside")
 			}
 
@@ -97,7 +97,7 @@ func TestBudgetTunnel(t *testing.T) {
 			if strings.HasPrefix(test.name, "host") {
 				testnet.ReadN(t, k.Next(t), int(hello)+1)
 			} else {
-				wantBudget(t, c.last(3), test.detail)
+				wantBudget(t, c.Last(3), test.detail)
 			}
 		})
 	}
@@ -114,7 +114,7 @@ func TestBudgetTunnelWithin(t *testing.T) {
 	testnet.ReadN(t, client, 5)
 	client.Close()
 	up.Close()
-	if r := c.last(1); r.Verdict != firewall.Allow || r.Reason != firewall.ReasonListed || r.BytesUp != hello+5 || r.BytesDown != 5 {
+	if r := c.Last(1); r.Verdict != firewall.Allow || r.Reason != firewall.ReasonListed || r.BytesUp != hello+5 || r.BytesDown != 5 {
 		t.Errorf("record %+v", r)
 	}
 }
@@ -123,7 +123,7 @@ func TestBudgetTunnelWithin(t *testing.T) {
 // whose size is a pipe's at most, is counted and not passed on.
 func TestBudgetTunnelBulk(t *testing.T) {
 	testnet.NoLeak(t)
-	const limit = 1 << 20
+	const limit, pipeBytes = 1 << 20, 1 << 20
 	c, k := budgetCell(t, budget.Budget{Upload: limit})
 	client, up := c.open(k)
 	go func() {
@@ -134,7 +134,7 @@ func TestBudgetTunnelBulk(t *testing.T) {
 		}
 	}()
 	n, _ := io.Copy(io.Discard, up)
-	r := c.last(1)
+	r := c.Last(1)
 	wantBudget(t, r, "over budget: upload 1MiB")
 	if r.BytesUp <= limit || r.BytesUp > limit+pipeBytes || n > limit {
 		t.Errorf("%d bytes arrived and %d were counted, of a budget of %d", n, r.BytesUp, limit)
@@ -159,7 +159,7 @@ func TestBudgetHello(t *testing.T) {
 		if got, err := io.ReadAll(client); err != nil || !bytes.Equal(got, refusal.AccessDenied.Record()) {
 			t.Errorf("the client got %x, %v", got, err)
 		}
-		wantBudget(t, c.last(1), fmt.Sprintf("over budget: hostUpload %dB", len(hello)-1))
+		wantBudget(t, c.Last(1), fmt.Sprintf("over budget: hostUpload %dB", len(hello)-1))
 	}
 }
 
@@ -179,7 +179,7 @@ func TestBudgetNames(t *testing.T) {
 		} {
 			t.Run(service+" "+name, func(t *testing.T) {
 				c, k := budgetCell(t, test.budget)
-				c.origin("127.0.0.1:80", k.Addr)
+				c.Origin("127.0.0.1:80", k.Addr)
 				n := 0
 				ask := func(host string) account.Record {
 					if n++; service == "tls" {
@@ -191,7 +191,7 @@ func TestBudgetNames(t *testing.T) {
 						testnet.Send(t, conn, []byte("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"))
 						_, _ = io.ReadAll(conn)
 					}
-					return c.last(n)
+					return c.Last(n)
 				}
 				// The names do not resolve, and count all the same.
 				for _, host := range []string{"6e6f.site.example", "a.b.c.site.example", "6e6f.site.example"} {
@@ -199,12 +199,12 @@ func TestBudgetNames(t *testing.T) {
 						t.Errorf("%s: %+v", host, r)
 					}
 				}
-				asked := c.resolver.asked.Load()
+				asked := c.Resolver.Asked.Load()
 				if asked != 3 {
 					t.Errorf("%d look-ups within the budget, want 3", asked)
 				}
 				wantBudget(t, ask("7.site.example"), test.detail)
-				if c.resolver.asked.Load() != asked {
+				if c.Resolver.Asked.Load() != asked {
 					t.Error("a name over the budget was looked up")
 				}
 				if r := ask("a.b.c.SITE.example"); r.Reason != firewall.ReasonResolve {
@@ -218,7 +218,7 @@ func TestBudgetNames(t *testing.T) {
 // The entry's own name needs no budget.
 func TestBudgetNamesApex(t *testing.T) {
 	c, k := budgetCell(t, budget.Budget{WildcardNames: 1, WildcardBytes: 1})
-	c.resolver.set("x.site.example", "127.0.0.1")
+	c.Resolver.Set("x.site.example", "127.0.0.1")
 	c.open(k)
 	testnet.Send(t, testnet.Dial(t, c.tls), testnet.HelloFor("x.site.example"))
 	k.Next(t)
@@ -229,16 +229,16 @@ func TestBudgetConnections(t *testing.T) {
 	c, k := budgetCell(t, budget.Budget{Connections: 2})
 	a, _ := c.open(k)
 	idle := testnet.Dial(t, c.http)
-	testnet.Eventually(t, "two connections", func() bool { return c.server.open.Load() == 2 })
+	testnet.Eventually(t, "two connections", func() bool { return c.server.Open() == 2 })
 	for i, addr := range []string{c.tls, c.http} {
-		if got, _ := knock(addr); len(got) > 0 {
+		if got, _ := testnet.Knock(addr); len(got) > 0 {
 			t.Errorf("got %q", got)
 		}
-		wantBudget(t, c.last(i+1), "over budget: connections 2")
+		wantBudget(t, c.Last(i+1), "over budget: connections 2")
 	}
-	socket.ResetConn(a)
+	testnet.Reset(a)
 	idle.Close()
-	testnet.Eventually(t, "both to end", func() bool { return c.server.open.Load() == 0 })
+	testnet.Eventually(t, "both to end", func() bool { return c.server.Open() == 0 })
 	c.open(k)
 }
 
@@ -261,9 +261,7 @@ func TestBudgetConnectionRate(t *testing.T) {
 		conn.Close()
 	}
 	sum := func() (allowed, refused int) {
-		flooded.mu.Lock()
-		defer flooded.mu.Unlock()
-		for _, r := range flooded.records {
+		for _, r := range flooded.Records() {
 			if n := int(max(r.Count, 1)); r.Reason == firewall.ReasonBudget {
 				refused += n
 			} else {
@@ -278,9 +276,7 @@ func TestBudgetConnectionRate(t *testing.T) {
 	if most := perSecond * (2 + int(took/time.Second)); allowed < perSecond || allowed > most {
 		t.Errorf("%d connections passed, want %d to %d; %d were refused", allowed, perSecond, most, refused)
 	}
-	flooded.mu.Lock()
-	n := len(flooded.records)
-	flooded.mu.Unlock()
+	n := len(flooded.Records())
 	if most := allowed + 4 + int(time.Since(start)/time.Second); n > most {
 		t.Errorf("%d records, want %d at most", n, most)
 	}
@@ -300,12 +296,12 @@ func TestBudgetConnectionRateKept(t *testing.T) {
 	const perSecond = 3
 	ask := func(host string) []byte { return []byte("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n") }
 	c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(budget.Budget{ConnectionsPerSecond: perSecond}) })
-	o := newOrigin(t, c, echo)
+	o := testcell.NewOrigin(t, c.Cell, testcell.Echo)
 	conn := testnet.Dial(t, c.http)
 	br, start := bufio.NewReader(conn), time.Now()
 	read := func() (status int, body string) {
 		resp, err := http.ReadResponse(br, nil)
-		body = bodyOf(t, resp, err)
+		body = testcell.BodyOf(t, resp, err)
 		return resp.StatusCode, body
 	}
 	const same = 50
@@ -315,13 +311,13 @@ func TestBudgetConnectionRateKept(t *testing.T) {
 			t.Fatalf("request %d to the same host: %d %q", i, status, body)
 		}
 	}
-	if n := len(c.dials()); n != 1 || o.conns() != 1 {
+	if n := len(c.Dials()); n != 1 || o.Conns() != 1 {
 		t.Fatalf("%d dials for one host", n)
 	}
 	passed, last := 1, ""
 	for status := 200; ; passed++ {
 		host := fmt.Sprintf("h%d.site.example", passed)
-		c.resolver.set(host, "127.0.0.1")
+		c.Resolver.Set(host, "127.0.0.1")
 		testnet.Send(t, conn, ask(host))
 		if status, last = read(); status != 200 {
 			break
@@ -333,10 +329,10 @@ func TestBudgetConnectionRateKept(t *testing.T) {
 	if passed < perSecond || !strings.Contains(last, "budget_exceeded") || !strings.Contains(last, "over budget: connectionsPerSecond 3") {
 		t.Errorf("after %d: %q", passed, last)
 	}
-	if d, l := len(c.dials()), int(c.resolver.asked.Load()); d != passed || l != passed || o.conns() != passed {
+	if d, l := len(c.Dials()), int(c.Resolver.Asked.Load()); d != passed || l != passed || o.Conns() != passed {
 		t.Errorf("%d dials and %d look-ups, want %d", d, l, passed)
 	}
-	wantBudget(t, c.last(same+passed), "over budget: connectionsPerSecond 3")
+	wantBudget(t, c.Last(same+passed), "over budget: connectionsPerSecond 3")
 }
 
 // Two runs do not spend from one account.
@@ -347,7 +343,7 @@ func TestBudgetIsOfOneRun(t *testing.T) {
 		c, k := budgetCell(t, b)
 		client, _ := c.open(k)
 		testnet.Send(t, client, []byte("x"))
-		if r := c.last(1); r.Reason != firewall.ReasonBudget {
+		if r := c.Last(1); r.Reason != firewall.ReasonBudget {
 			t.Errorf("record %+v", r)
 		}
 	}
@@ -356,8 +352,8 @@ func TestBudgetIsOfOneRun(t *testing.T) {
 // Without a meter of the caller's, a server counts on the policy's budget; a
 // change of policy changes the budget and not what was used.
 func TestBudgetOfPolicy(t *testing.T) {
-	text := strings.Replace(testAllowlist, "strict: {allow: [web]}", "strict: {allow: [web], budgets: {connections: 1}}", 1)
-	wide := strings.Replace(testAllowlist, "strict: {allow: [web]}", "strict: {allow: [web], budgets: {connections: 2}}", 1)
+	text := strings.Replace(testcell.Allowlist, "strict: {allow: [web]}", "strict: {allow: [web], budgets: {connections: 1}}", 1)
+	wide := strings.Replace(testcell.Allowlist, "strict: {allow: [web]}", "strict: {allow: [web], budgets: {connections: 2}}", 1)
 	parse := func(text string) *firewall.Policy {
 		all, err := allowlist.Parse(strings.NewReader(text), "allowlist.yaml")
 		if err != nil {
@@ -369,28 +365,28 @@ func TestBudgetOfPolicy(t *testing.T) {
 	current := parse(text)
 	c, k := newTunnelCell(t, func(s *Server) { s.Current = func() *firewall.Policy { return current } })
 	c.open(k)
-	_, _ = knock(c.tls)
-	wantBudget(t, c.last(1), "over budget: connections 1")
-	c.end()
+	_, _ = testnet.Knock(c.tls)
+	wantBudget(t, c.Last(1), "over budget: connections 1")
+	c.End()
 
 	c, k = newTunnelCell(t, func(s *Server) { s.Policy = parse(text) })
 	c.open(k)
-	_, _ = knock(c.tls)
-	wantBudget(t, c.last(1), "over budget: connections 1")
-	c.server.meter().SetBudget(parse(wide).Budget())
+	_, _ = testnet.Knock(c.tls)
+	wantBudget(t, c.Last(1), "over budget: connections 1")
+	c.server.Metered().SetBudget(parse(wide).Budget())
 	c.open(k)
-	_, _ = knock(c.tls)
-	wantBudget(t, c.last(2), "over budget: connections 2")
+	_, _ = testnet.Knock(c.tls)
+	wantBudget(t, c.Last(2), "over budget: connections 2")
 }
 
 // exchangeSize is what one request and its response come to, in bytes.
 func exchangeSize(t *testing.T, request func(*cell) (*http.Response, error), handler http.HandlerFunc) (up, down int64) {
 	t.Helper()
 	c := newCell(t, "strict", nil)
-	newOrigin(t, c, handler)
+	testcell.NewOrigin(t, c.Cell, handler)
 	resp, err := request(c)
-	bodyOf(t, resp, err)
-	r := c.last(1)
+	testcell.BodyOf(t, resp, err)
+	r := c.Last(1)
 	return r.BytesUp, r.BytesDown
 }
 
@@ -408,7 +404,7 @@ func TestBudgetHTTPUpload(t *testing.T) {
 				return c.client().Post("http://site.example/up", "text/plain", body())
 			}
 			// Chunks are framed anew as they come: give the head of one some room.
-			up, _ := exchangeSize(t, request, echo)
+			up, _ := exchangeSize(t, request, testcell.Echo)
 			for _, test := range []struct {
 				detail string
 				budget func(int64) budget.Budget
@@ -421,12 +417,12 @@ func TestBudgetHTTPUpload(t *testing.T) {
 					room += 2000
 				}
 				c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(test.budget(room)) })
-				newOrigin(t, c, echo)
+				testcell.NewOrigin(t, c.Cell, testcell.Echo)
 				resp, err := request(c)
-				if got := bodyOf(t, resp, err); resp.StatusCode != 200 || len(got) < size {
+				if got := testcell.BodyOf(t, resp, err); resp.StatusCode != 200 || len(got) < size {
 					t.Fatalf("within the budget: %d, %d bytes", resp.StatusCode, len(got))
 				}
-				if r := c.last(1); r.Verdict != firewall.Allow {
+				if r := c.Last(1); r.Verdict != firewall.Allow {
 					t.Errorf("within the budget: %+v", r)
 				}
 
@@ -436,20 +432,20 @@ func TestBudgetHTTPUpload(t *testing.T) {
 				}
 				c = newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(test.budget(room)) })
 				whole := make(chan bool, 1)
-				newOrigin(t, c, func(w http.ResponseWriter, r *http.Request) {
+				testcell.NewOrigin(t, c.Cell, func(w http.ResponseWriter, r *http.Request) {
 					_, err := io.Copy(io.Discard, r.Body)
 					whole <- err == nil
 				})
 				// The client learns why, unless it was still sending when it was cut.
 				if resp, err := request(c); err == nil {
-					if got := bodyOf(t, resp, err); resp.StatusCode != 403 || !strings.Contains(got, "budget_exceeded") || !strings.Contains(got, test.detail) {
+					if got := testcell.BodyOf(t, resp, err); resp.StatusCode != 403 || !strings.Contains(got, "budget_exceeded") || !strings.Contains(got, test.detail) {
 						t.Errorf("got %d %q", resp.StatusCode, got)
 					}
 				}
 				if <-whole {
 					t.Error("the upstream has the whole body")
 				}
-				r := c.last(1)
+				r := c.Last(1)
 				if !strings.HasPrefix(r.Detail, test.detail) || r.BytesUp > room {
 					t.Errorf("budget %d, record %+v", room, r)
 				}
@@ -473,14 +469,14 @@ func TestBudgetHTTPDownload(t *testing.T) {
 			"over budget: hostDownload ": {HostDownload: down - over},
 		} {
 			c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(b) })
-			newOrigin(t, c, handler)
+			testcell.NewOrigin(t, c.Cell, handler)
 			resp, err := request(c)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got, err := io.ReadAll(resp.Body)
 			resp.Body.Close()
-			r := c.last(1)
+			r := c.Last(1)
 			if over == 0 {
 				if err != nil || len(got) != 200_000 || r.Verdict != firewall.Allow {
 					t.Errorf("%s: %d bytes, %v, %+v", detail, len(got), err, r)
@@ -500,7 +496,7 @@ func TestBudgetHTTPStream(t *testing.T) {
 	testnet.NoLeak(t)
 	const limit = 1_000_000
 	c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(budget.Budget{Download: limit}) })
-	newOrigin(t, c, func(w http.ResponseWriter, r *http.Request) {
+	testcell.NewOrigin(t, c.Cell, func(w http.ResponseWriter, r *http.Request) {
 		for sent := 0; sent < 100*limit; sent += 1000 {
 			if _, err := w.Write(make([]byte, 1000)); err != nil {
 				return
@@ -515,7 +511,7 @@ func TestBudgetHTTPStream(t *testing.T) {
 	if n, err := io.Copy(io.Discard, resp.Body); err == nil || n > limit {
 		t.Errorf("the client got %d bytes, %v", n, err)
 	}
-	r := c.last(1)
+	r := c.Last(1)
 	wantBudget(t, r, "over budget: download 1MB")
 	if r.BytesDown > limit+64<<10 {
 		t.Errorf("%d bytes were taken from the upstream", r.BytesDown)
@@ -525,21 +521,21 @@ func TestBudgetHTTPStream(t *testing.T) {
 // A connection that is kept alive does not outlive its run's budget.
 func TestBudgetHTTPKeepAlive(t *testing.T) {
 	request := func(c *cell) (*http.Response, error) { return c.client().Get("http://site.example/") }
-	up, _ := exchangeSize(t, request, echo)
+	up, _ := exchangeSize(t, request, testcell.Echo)
 	c := newCell(t, "strict", func(s *Server) { s.Meter = account.NewMeter(budget.Budget{Upload: 2 * up}) })
-	o := newOrigin(t, c, echo)
+	o := testcell.NewOrigin(t, c.Cell, testcell.Echo)
 	client := c.client()
 	for i, want := range []int{200, 200, 403, 403} {
 		resp, err := client.Get("http://site.example/")
-		got := bodyOf(t, resp, err)
+		got := testcell.BodyOf(t, resp, err)
 		if resp.StatusCode != want || want == 403 && !strings.Contains(got, "over budget: upload") {
 			t.Errorf("request %d: %d %q", i, resp.StatusCode, got)
 		}
 	}
-	if len(o.requests()) != 2 || o.conns() != 1 {
-		t.Errorf("the upstream got %q over %d connections", o.requests(), o.conns())
+	if len(o.Requests()) != 2 || o.Conns() != 1 {
+		t.Errorf("the upstream got %q over %d connections", o.Requests(), o.Conns())
 	}
-	for _, r := range c.wait(4)[2:] {
+	for _, r := range c.Wait(4)[2:] {
 		wantBudget(t, r, r.Detail)
 	}
 }

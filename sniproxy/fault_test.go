@@ -1,25 +1,22 @@
 package sniproxy
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"sallyport/firewall"
-	"sallyport/firewall/account"
 	"sallyport/firewall/allowlist"
 	"sallyport/internal/output"
 	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/refusal"
 	"sallyport/sniproxy/resolve"
+	"sallyport/sniproxy/testcell"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -71,7 +68,7 @@ func TestPanicsAreContained(t *testing.T) {
 				}
 				return route(addr)
 			}
-			s.Resolver.(*fakeResolver).set("other.example", "127.0.0.2")
+			s.Resolver.(*testcell.Resolver).Set("other.example", "127.0.0.2")
 		},
 		"one of several dials": func(s *Server) {
 			route := s.Route
@@ -81,7 +78,7 @@ func TestPanicsAreContained(t *testing.T) {
 				}
 				return route(addr)
 			}
-			s.Resolver.(*fakeResolver).set("other.example", "127.0.0.2", "127.0.0.3", "127.0.0.4")
+			s.Resolver.(*testcell.Resolver).Set("other.example", "127.0.0.2", "127.0.0.3", "127.0.0.4")
 		},
 		"company's proxy": func(s *Server) {
 			s.Policy = viaPolicy(t)
@@ -95,7 +92,7 @@ func TestPanicsAreContained(t *testing.T) {
 				change(s)
 				s.Log = slog.New(slog.NewTextHandler(&log, nil))
 			})
-			c.origin("127.0.0.1:443", far.Addr)
+			c.Origin("127.0.0.1:443", far.Addr)
 			stands, up := c.open(far)
 
 			client := testnet.Dial(t, c.tls)
@@ -108,7 +105,7 @@ func TestPanicsAreContained(t *testing.T) {
 			if got, err := io.ReadAll(plain); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 502") {
 				t.Errorf("on 80 the client got %.80q, %v", got, err)
 			}
-			for _, r := range c.wait(2) {
+			for _, r := range c.Wait(2) {
 				if r.Verdict != firewall.Deny || r.Reason != firewall.ReasonFault || r.Host != "other.example" {
 					t.Errorf("record %+v", r)
 				}
@@ -122,7 +119,7 @@ func TestPanicsAreContained(t *testing.T) {
 			for _, conn := range []net.Conn{client, plain} {
 				conn.Close()
 			}
-			c.end()
+			c.End()
 		})
 	}
 }
@@ -138,61 +135,4 @@ func viaPolicy(t *testing.T) *firewall.Policy {
 	}
 	p, _ := all.Policy("p")
 	return p
-}
-
-// A body the sending of which has failed ends its exchange: neither side takes the
-// part for the whole, and the record says whose fault it was.
-func TestSenderPanic(t *testing.T) {
-	testnet.NoLeak(t)
-	c := newCell(t, "strict", nil)
-	far := testnet.NewCanary(t)
-	client, up := testnet.Dial(t, far.Addr), testnet.Dial(t, far.Addr)
-	far.Next(t)
-	upstreamEnd := far.Next(t)
-	h := &httpConn{v: &service{Server: c.server, kind: account.KindHTTP}, client: client,
-		br: bufio.NewReader(brokenReader{}), in: newHeadBuffer(c.server)}
-	meter, _ := c.server.meter().Reach(testnet.ParseName(t, "site.example"), c.server.Policy.Decide(testnet.ParseName(t, "site.example"), portHTTP))
-	h.up = newUpstream(c.server, &flow{up: up, meter: meter})
-	more, r, again := h.exchange(&request{method: http.MethodPost, length: 10, framed: true}, false)
-	if more || again || r == nil || r.Reason != firewall.ReasonFault {
-		t.Errorf("more %v, again %v, %+v", more, again, r)
-	}
-	if _, err := upstreamEnd.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("the upstream sees %v, want a cut", err)
-	}
-	client.Close()
-}
-
-// A brokenReader panics.
-type brokenReader struct{}
-
-func (brokenReader) Read([]byte) (int, error) { panic("a test") }
-
-// A panic anywhere in the handling of a request leaves its record, one, and nothing
-// of it behind.
-func TestRequestPanic(t *testing.T) {
-	testnet.NoLeak(t)
-	calls := 0
-	c := newCell(t, "strict", func(s *Server) {
-		p := s.Policy
-		s.Current = func() *firewall.Policy {
-			if calls++; calls == 3 { // a change of policy is looked for once the host is reached
-				panic("a test")
-			}
-			return p
-		}
-	})
-	k := testnet.NewCanary(t)
-	c.origin("127.0.0.1:80", k.Addr)
-	client := testnet.Dial(t, c.http)
-	testnet.Send(t, client, []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"))
-	_, _ = io.ReadAll(client)
-	if r := c.last(1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonFault || r.Host != "site.example" {
-		t.Errorf("record %+v", r)
-	}
-	testnet.Eventually(t, "the connection to be counted out", func() bool { return c.server.Open() == 0 })
-	c.end()
-	if c.server.flows.first != nil {
-		t.Error("an exchange is left behind")
-	}
 }

@@ -3,12 +3,9 @@ package sniproxy
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +13,7 @@ import (
 	"sallyport/firewall"
 	"sallyport/firewall/allowlist"
 	"sallyport/sniproxy/refusal"
+	"sallyport/sniproxy/testcell"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -23,7 +21,7 @@ import (
 func changing(t *testing.T, change func(*Server)) (c *cell, set func(*firewall.Policy)) {
 	t.Helper()
 	var current atomic.Pointer[firewall.Policy]
-	current.Store(testPolicy(t, "hidden"))
+	current.Store(testcell.Policy(t, "hidden"))
 	c = newCell(t, "strict", func(s *Server) {
 		s.Current = current.Load
 		if change != nil {
@@ -33,14 +31,6 @@ func changing(t *testing.T, change func(*Server)) (c *cell, set func(*firewall.P
 	return c, func(p *firewall.Policy) {
 		current.Store(p)
 		c.server.PolicyChanged()
-	}
-}
-
-// wantCut wants that the peer has cut the connection, not merely stayed silent.
-func wantCut(t *testing.T, c net.Conn) {
-	t.Helper()
-	if n, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) || n > 0 {
-		t.Errorf("%d bytes, %v; want a cut", n, err)
 	}
 }
 
@@ -60,7 +50,7 @@ func TestPolicyChanged(t *testing.T) {
 		to   *firewall.Policy
 		cut  string // in the detail; "" lets it go on
 	}{
-		{"the same", testPolicy(t, "hidden"), ""},
+		{"the same", testcell.Policy(t, "hidden"), ""},
 		{"another entry that allows it", parse("allow: [{host: www.site.example, private: [127.0.0.0/8]}], ech: pass"), ""},
 		{"the host is gone", parse("allow: [{host: other.example, private: [127.0.0.0/8]}], ech: pass"), "not_listed"},
 		{"its port is gone", parse("allow: [{host: www.site.example, ports: [80], private: [127.0.0.0/8]}], ech: pass"), "port_not_listed"},
@@ -71,9 +61,9 @@ func TestPolicyChanged(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeak(t)
 			c, set := changing(t, nil)
-			c.resolver.set("www.site.example", "127.0.0.1")
+			c.Resolver.Set("www.site.example", "127.0.0.1")
 			far := testnet.NewCanary(t)
-			c.origin("127.0.0.1:443", far.Addr)
+			c.Origin("127.0.0.1:443", far.Addr)
 			hello := testnet.GoHello(t, "www.site.example")
 			client := testnet.Dial(t, c.tls)
 			testnet.Send(t, client, hello)
@@ -86,14 +76,14 @@ func TestPolicyChanged(t *testing.T) {
 				testnet.ReadN(t, up, 4)
 				client.Close()
 				up.Close()
-				if r := c.last(1); r.Verdict != firewall.Allow {
+				if r := c.Last(1); r.Verdict != firewall.Allow {
 					t.Errorf("record %+v", r)
 				}
 				return
 			}
-			wantCut(t, client)
-			wantCut(t, up)
-			r := c.last(1)
+			testnet.WantCut(t, client)
+			testnet.WantCut(t, up)
+			r := c.Last(1)
 			if r.Verdict != firewall.Deny || r.Reason != firewall.ReasonPolicyChanged || !strings.Contains(r.Detail, test.cut) ||
 				r.BytesUp != int64(len(hello)) || r.Upstream != netip.MustParseAddrPort("127.0.0.1:443") {
 				t.Errorf("record %+v", r)
@@ -115,17 +105,17 @@ func TestClosedPolicyCutsNothing(t *testing.T) {
 		})
 	})
 	far := testnet.NewCanary(t)
-	c.origin("127.0.0.1:443", far.Addr)
+	c.Origin("127.0.0.1:443", far.Addr)
 	hello := testnet.GoHello(t, "site.example")
 	client := testnet.Dial(t, c.tls)
 	testnet.Send(t, client, hello)
 	<-resolving
-	closed := testPolicy(t, "hidden").Closed(firewall.ReasonLog, "no log")
+	closed := testcell.Policy(t, "hidden").Closed(firewall.ReasonLog, "no log")
 	set(closed)
 	close(resume)
 	up := far.Next(t)
 	testnet.ReadN(t, up, len(hello))
-	set(testPolicy(t, "hidden").Closed(firewall.ReasonLog, "no log"))
+	set(testcell.Policy(t, "hidden").Closed(firewall.ReasonLog, "no log"))
 	testnet.Send(t, client, []byte("more"))
 	testnet.ReadN(t, up, 4)
 
@@ -134,13 +124,13 @@ func TestClosedPolicyCutsNothing(t *testing.T) {
 	if got, err := io.ReadAll(refused); err != nil || string(got) != string(refusal.AccessDenied.Record()) {
 		t.Errorf("the refused client got %x, %v", got, err)
 	}
-	if r := c.last(1); r.Reason != firewall.ReasonLog || r.Detail != "no log" || r.Digest != closed.Digest() {
+	if r := c.Last(1); r.Reason != firewall.ReasonLog || r.Detail != "no log" || r.Digest != closed.Digest() {
 		t.Errorf("record %+v", r)
 	}
 	set((*firewall.Policy)(nil).Closed(firewall.ReasonLog, "no log")) // it is gone as well
-	wantCut(t, client)
-	wantCut(t, up)
-	if r := c.last(2); r.Reason != firewall.ReasonPolicyChanged || r.Digest != closed.Digest() {
+	testnet.WantCut(t, client)
+	testnet.WantCut(t, up)
+	if r := c.Last(2); r.Reason != firewall.ReasonPolicyChanged || r.Digest != closed.Digest() {
 		t.Errorf("record %+v", r)
 	}
 }
@@ -157,15 +147,15 @@ func TestPolicyChangedMeanwhile(t *testing.T) {
 		})
 	})
 	far := testnet.NewCanary(t)
-	c.origin("127.0.0.1:443", far.Addr)
+	c.Origin("127.0.0.1:443", far.Addr)
 	client := testnet.Dial(t, c.tls)
 	testnet.Send(t, client, testnet.GoHello(t, "site.example"))
 	<-resolving
 	set(nil)
 	close(resume)
-	wantCut(t, client)
-	wantCut(t, far.Next(t))
-	if r := c.last(1); r.Reason != firewall.ReasonPolicyChanged || r.BytesUp != 0 {
+	testnet.WantCut(t, client)
+	testnet.WantCut(t, far.Next(t))
+	if r := c.Last(1); r.Reason != firewall.ReasonPolicyChanged || r.BytesUp != 0 {
 		t.Errorf("record %+v", r)
 	}
 }
@@ -175,7 +165,7 @@ func TestPolicyChangedMeanwhile(t *testing.T) {
 func TestPolicyChangedBetweenRequests(t *testing.T) {
 	c, set := changing(t, nil)
 	far := testnet.NewCanary(t)
-	c.origin("127.0.0.1:80", far.Addr)
+	c.Origin("127.0.0.1:80", far.Addr)
 	client := testnet.Dial(t, c.http)
 	br := bufio.NewReader(client)
 	serve := func() {
@@ -197,16 +187,16 @@ func TestPolicyChangedBetweenRequests(t *testing.T) {
 	testnet.Send(t, client, ask)
 	serve()
 	get("site.example", 204)
-	c.wait(1) // the first exchange has ended
-	set(testPolicy(t, "strict"))
+	c.Wait(1) // the first exchange has ended
+	set(testcell.Policy(t, "strict"))
 	testnet.Send(t, client, ask)
 	serve() // over a connection of its own
 	get("site.example", 204)
-	c.wait(2)
+	c.Wait(2)
 	set(nil)
 	testnet.Send(t, client, ask)
 	get("site.example", 403)
-	c.wait(3)
+	c.Wait(3)
 	if n := far.Count.Load(); n != 2 {
 		t.Errorf("%d connections upstream, want 2", n)
 	}

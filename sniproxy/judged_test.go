@@ -17,14 +17,14 @@ import (
 func TestRebinding(t *testing.T) {
 	c := newCell(t, "open", nil)
 	for i, answer := range []string{"1.1.1.1", "10.0.0.1"} {
-		c.resolver.set("rebind.example", answer)
+		c.Resolver.Set("rebind.example", answer)
 		testnet.Send(t, testnet.Dial(t, c.tls), testnet.Record(testnet.Message(testnet.SNI("rebind.example"))))
-		r := c.last(i + 1)
+		r := c.Last(i + 1)
 		if want := []firewall.Reason{firewall.ReasonDial, firewall.ReasonAddress}[i]; r.Reason != want {
 			t.Errorf("record %+v", r)
 		}
 	}
-	if got := fmt.Sprint(c.dials()); got != "[1.1.1.1:443]" {
+	if got := fmt.Sprint(c.Dials()); got != "[1.1.1.1:443]" {
 		t.Errorf("dialled %s", got)
 	}
 }
@@ -43,11 +43,11 @@ func TestCachedAnswerIsJudged(t *testing.T) {
 	for i := range 2 {
 		c := newCell(t, "open", func(s *Server) { s.Resolver = cache })
 		testnet.Send(t, testnet.Dial(t, c.tls), testnet.Record(testnet.Message(testnet.SNI("inner.example"))))
-		if r := c.last(1); r.Reason != firewall.ReasonAddress || len(c.dials()) != 0 {
-			t.Errorf("use %d: %+v, dialled %v", i, r, c.dials())
+		if r := c.Last(1); r.Reason != firewall.ReasonAddress || len(c.Dials()) != 0 {
+			t.Errorf("use %d: %+v, dialled %v", i, r, c.Dials())
 		}
 		testnet.Send(t, testnet.Dial(t, c.tls), testnet.Record(testnet.Message(testnet.SNI("fine.example"))))
-		if r := c.last(2); r.Reason != firewall.ReasonDial || r.Upstream.Addr().String() != "1.1.1.1" {
+		if r := c.Last(2); r.Reason != firewall.ReasonDial || r.Upstream.Addr().String() != "1.1.1.1" {
 			t.Errorf("control %d: %+v", i, r)
 		}
 	}

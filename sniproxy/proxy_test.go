@@ -103,11 +103,11 @@ func viaCell(t *testing.T, p reach.Proxy) *cell {
 		s.Policy = policy
 		s.Proxy = func(name string) (reach.Proxy, bool) { return p, name == "corp" }
 	})
-	c.origin(p.Addr.String(), p.Addr.String())
-	c.resolver.set("www.far.example", "1.1.1.1", "1.1.1.2")
-	c.resolver.set("inside.far.example", "1.1.1.1", "10.0.0.1")
-	c.resolver.set("direct.far.example", "127.0.0.1")
-	c.resolver.set("lost.example", "1.1.1.1")
+	c.Origin(p.Addr.String(), p.Addr.String())
+	c.Resolver.Set("www.far.example", "1.1.1.1", "1.1.1.2")
+	c.Resolver.Set("inside.far.example", "1.1.1.1", "10.0.0.1")
+	c.Resolver.Set("direct.far.example", "127.0.0.1")
+	c.Resolver.Set("lost.example", "1.1.1.1")
 	return c
 }
 
@@ -118,7 +118,7 @@ func TestVia(t *testing.T) {
 		k := testnet.NewCanary(t)
 		p := startProxy(t, k.Addr, "")
 		c := viaCell(t, reach.Proxy{Addr: p.addr, Credentials: "user:pass", ByAddress: byAddress})
-		c.origin("127.0.0.1:443", k.Addr)
+		c.Origin("127.0.0.1:443", k.Addr)
 
 		client := testnet.Dial(t, c.tls)
 		hello := testnet.Record(testnet.Message(testnet.SNI("www.far.example")))
@@ -134,7 +134,7 @@ func TestVia(t *testing.T) {
 			t.Errorf("the client got %q", answer)
 		}
 		client.Close()
-		r := c.last(1)
+		r := c.Last(1)
 		if r.Reason != firewall.ReasonListed || r.Upstream != p.addr || r.BytesUp != int64(len(hello)) || r.BytesDown != 6 {
 			t.Errorf("record %+v", r)
 		}
@@ -160,7 +160,7 @@ func TestViaOnPort80(t *testing.T) {
 	far, near := namedOrigin(t, "far"), namedOrigin(t, "near")
 	p := startProxy(t, far, "")
 	c := viaCell(t, reach.Proxy{Addr: p.addr})
-	c.origin("127.0.0.1:80", near)
+	c.Origin("127.0.0.1:80", near)
 	client := testnet.Dial(t, c.http)
 	br := bufio.NewReader(client)
 	for _, step := range []struct{ host, want string }{{"www.far.example", "far"}, {"direct.far.example", "near"}, {"www.far.example", "far"}} {
@@ -179,7 +179,7 @@ func TestViaOnPort80(t *testing.T) {
 	if got := p.Questions(); got != tunnel && got != tunnel+", "+tunnel {
 		t.Errorf("the proxy was asked %q", got)
 	}
-	for _, r := range c.wait(3) {
+	for _, r := range c.Wait(3) {
 		if want := r.Host == "www.far.example"; r.Verdict != firewall.Allow || (r.Upstream == p.addr) != want {
 			t.Errorf("record %+v", r)
 		}
@@ -223,11 +223,11 @@ func TestViaRefused(t *testing.T) {
 			if got, _ := io.ReadAll(client); len(got) != 7 {
 				t.Errorf("the client got %x, want an alert", got)
 			}
-			r := c.last(1)
+			r := c.Last(1)
 			if r.Verdict != firewall.Deny || r.Reason != tt.reason || !strings.Contains(r.Detail, tt.detail) {
 				t.Errorf("record %+v", r)
 			}
-			for _, d := range c.dials() {
+			for _, d := range c.Dials() {
 				if d != p.addr {
 					t.Errorf("dialled %v", d)
 				}

@@ -46,13 +46,13 @@ func TestTunnelToItself(t *testing.T) {
 	c := newCell(t, "open", func(s *Server) { s.Route = nil })
 	raw := testnet.Record(testnet.Message(testnet.SNI("own.example")))
 	for i, addr := range own {
-		c.resolver.set("own.example", netip.MustParsePrefix(addr).Addr().String())
+		c.Resolver.Set("own.example", netip.MustParsePrefix(addr).Addr().String())
 		client := testnet.Dial(t, c.tls)
 		testnet.Send(t, client, raw)
 		if got, _ := io.ReadAll(client); !bytes.Equal(got, refusal.AccessDenied.Record()) {
 			t.Errorf("%s: the client got %x", addr, got)
 		}
-		if r := c.last(i + 1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonAddress {
+		if r := c.Last(i + 1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonAddress {
 			t.Errorf("%s: record %+v", addr, r)
 		}
 	}

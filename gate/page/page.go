@@ -80,7 +80,7 @@ type refusal struct {
 	Detail string          `json:"detail,omitempty"`
 }
 
-// Answer is the page; see sniproxy.Page.
+// Answer is the page; see forward.Page.
 func (p *Page) Answer(target, accept string) (status int, kind string, body []byte) {
 	plain := func(status int, format string, args ...any) (int, string, []byte) {
 		return status, "text/plain; charset=utf-8", fmt.Appendf(nil, format+"\n", args...)
