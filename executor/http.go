@@ -96,7 +96,7 @@ func refuseRoute(mux http.Handler, w http.ResponseWriter, r *http.Request) {
 	writeProblem(w, api.NewProblem(http.StatusMethodNotAllowed, api.CodeInvalidRequest, fmt.Sprintf("%s is not possible here; %s is", r.Method, allow)))
 }
 
-// A refusal keeps of an answer what refuseRoute wants to know.
+// A refusal is an answer of which refuseRoute needs the status and the header alone.
 type refusal struct {
 	header http.Header
 	status int

@@ -105,7 +105,7 @@ func parseSettings(environ []string) (settings, error) {
 	return s, s.checkModel()
 }
 
-// checkModel wants that the default agent could run with the model.
+// checkModel returns an error if the default agent cannot run with the model.
 func (s settings) checkModel() error {
 	if s.Model == "" {
 		return nil

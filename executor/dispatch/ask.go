@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// A sharedQuestion shares the answers to a question among those who ask it at the same time,
-// and gives nobody an answer to a question that was put before he came: what has
-// been acknowledged to anyone by then, such as a reload of the allowlist, is in it.
-// So it is no cache, and needs nothing to invalidate it.
+// A sharedQuestion is put once for all who ask it at the same time. Nobody gets an answer
+// that is older than the call: what was acknowledged to anyone before, such as a reload of
+// the allowlist, is in it. So it is no cache, and needs nothing to invalidate it.
 type sharedQuestion[T any] struct {
 	ask    func() (T, error)
 	asking chan struct{} // holds a value while the question is put; put before mu is locked

@@ -206,7 +206,7 @@ func (d *Dispatcher) Close() error {
 	return errors.Join(closeTokens(d.tokens), d.store.Close(), d.lock.Close())
 }
 
-// sweepPause is the time between two looks for executions that are too old.
+// sweepPause is the time between two searches for executions that are too old.
 const sweepPause = time.Hour
 
 func (d *Dispatcher) sweepNowAndThen() {
@@ -222,13 +222,13 @@ func (d *Dispatcher) sweepNowAndThen() {
 
 // sweep forgets executions that are kept no longer.
 func (d *Dispatcher) sweep() {
-	gone, err := d.store.Sweep(d.cfg.Keep, time.Now().Add(-d.cfg.KeepFor))
+	removed, err := d.store.Sweep(d.cfg.Keep, time.Now().Add(-d.cfg.KeepFor))
 	if err != nil {
 		d.cfg.Log.Error("old executions could not be removed", "error", err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, m := range gone {
+	for _, m := range removed {
 		if d.keys[keyOf(m)].ID == m.ID {
 			delete(d.keys, keyOf(m))
 		}

@@ -12,9 +12,9 @@ import (
 	"net/netip"
 	"syscall"
 
-	"sallyport/sniproxy/socket"
-
 	"golang.org/x/sys/unix"
+
+	"sallyport/sniproxy/socket"
 )
 
 // A Cell is where one cell is served: UDP and TCP are those of its DNS server.
