@@ -9,10 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
 )
@@ -45,22 +43,13 @@ type File struct {
 	limits FileSize
 	log    *slog.Logger
 
-	faults atomic.Int64 // writes that failed
-
 	writing sync.Mutex // guards what follows; taken before mu
 	file    *os.File   // nil if it must be opened
 	size    int64
-	out     []byte // for lines on their way
-
-	mu      sync.Mutex  // guards what follows, and writes of down
-	down    atomic.Bool // the last write failed
-	pending [][]byte    // lines that were not written; only flush takes from it
-	buf     []byte      // for one line
-	refused int         // denials for want of the log, which are only counted
-	lost    int         // decisions that found no room in pending
 
 	retries sync.WaitGroup
 	closing chan struct{}
+	backlog
 }
 
 // OpenFile opens or makes the file at path; log is told when it cannot be
@@ -69,7 +58,7 @@ func OpenFile(path string, limits FileSize, log *slog.Logger) (*File, error) {
 	if limits.Bytes < 1<<12 || limits.Files < 1 {
 		return nil, fmt.Errorf("the decision log needs at least 4 KiB and one file, not %d bytes and %d files", limits.Bytes, limits.Files)
 	}
-	f := &File{path: path, limits: limits, log: log, closing: make(chan struct{})}
+	f := &File{path: path, limits: limits, log: log, closing: make(chan struct{}), backlog: backlog{maxLines: maxPending}}
 	if err := f.open(); err != nil {
 		return nil, fmt.Errorf("the decision log: %w", err)
 	}
@@ -94,15 +83,13 @@ func (f *File) open() error {
 // Path is where the file lies.
 func (f *File) Path() string { return f.path }
 
-// Faults is how many writes have failed.
-func (f *File) Faults() int64 { return f.faults.Load() }
-
 // Ready reports whether decisions can be written. It never waits.
 func (f *File) Ready() bool { return !f.down.Load() }
 
 // Add writes decisions, all at once, or keeps them until they can be written.
 func (f *File) Add(records ...account.Record) {
-	if f.keepAll(records) {
+	f.backlog.add(records)
+	if !f.Ready() {
 		return // retry writes them
 	}
 	f.writing.Lock()
@@ -112,7 +99,7 @@ func (f *File) Add(records ...account.Record) {
 	}
 }
 
-// retry tries to write what waits, now and then, until it has. It runs while it is
+// retry tries to write what waits, now and then, until it has. It runs while the file is
 // down.
 func (f *File) retry() {
 	for {
@@ -130,47 +117,17 @@ func (f *File) retry() {
 	}
 }
 
-// keepAll puts decisions to those that wait, and says whether it is down.
-func (f *File) keepAll(records []account.Record) (down bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock() // also after a panic: all cells need it
-	for i := range records {
-		f.keep(&records[i])
-	}
-	return f.down.Load()
-}
-
-// keep puts a decision to those that wait. f.mu is held.
-func (f *File) keep(r *account.Record) {
-	switch {
-	case f.down.Load() && r.Reason == firewall.ReasonLog:
-		f.refused += int(max(r.Count, 1))
-	case len(f.pending) >= maxPending, len(f.pending) >= maxPending/2 && r.Verdict != firewall.Allow:
-		f.lost += int(max(r.Count, 1))
-	default:
-		f.buf = appendRecord(f.buf[:0], r)
-		f.pending = append(f.pending, bytes.Clone(f.buf))
-	}
-}
-
 // flush writes what waits, and says whether nothing is left. f.writing is held.
 func (f *File) flush() bool {
 	for {
-		f.mu.Lock()
-		lines, refused, lost := f.pending, f.refused, f.lost
-		if len(lines)+refused+lost == 0 {
-			f.pending = nil
-			was := f.down.Swap(false)
-			f.mu.Unlock()
+		if empty, was := f.recoverEmpty(); empty {
 			if was {
 				f.log.Info("decisions are written to their file again", "path", f.path)
 			}
 			return true
 		}
-		f.mu.Unlock()
-
-		var n int
-		var err error
+		lines, refused, lost := f.waiting()
+		n, err := 0, error(nil)
 		if len(lines) > 0 {
 			n, err = f.write(lines)
 			refused, lost = 0, 0
@@ -178,48 +135,44 @@ func (f *File) flush() bool {
 			err = f.writeDropped(refused, lost)
 		}
 		if err != nil {
-			f.fail(err)
+			f.failed(err)
 			return false
 		}
-		f.mu.Lock()
-		f.pending, f.refused, f.lost = f.pending[n:], f.refused-refused, f.lost-lost
-		f.mu.Unlock()
+		f.written(n, refused, lost)
 	}
 }
 
 // writeDropped writes how many decisions have no line. f.writing is held.
-func (f *File) writeDropped(refused, lost int) error {
+func (f *File) writeDropped(refused, lost int64) error {
 	line, err := json.Marshal(account.Record{Time: time.Now(), Kind: control.KindDropped, Detail: fmt.Sprintf(
 		"%d decisions were denied while this log could not be written, and %d found no room to wait", refused, lost)})
 	if err == nil {
-		_, err = f.write([][]byte{append(line, '\n')})
+		_, err = f.write(append(line, '\n'))
 	}
 	return err
 }
 
 // write writes as many of the lines as the file has room for, but at least one,
-// and says how many, or writes none. f.writing is held.
-func (f *File) write(lines [][]byte) (n int, err error) {
+// and says how many bytes that is, or writes none. f.writing is held.
+func (f *File) write(lines []byte) (n int, err error) {
 	if f.file == nil {
 		if err := f.open(); err != nil {
 			return 0, err
 		}
 	}
-	if f.size > 0 && f.size+int64(len(lines[0])) > f.limits.Bytes {
+	if first := lineLength(lines); f.size > 0 && f.size+int64(first) > f.limits.Bytes {
 		if err := f.rotate(); err != nil {
 			return 0, err
 		}
 	}
-	f.out = f.out[:0]
-	for _, line := range lines {
-		size := len(f.out) + len(line)
-		if n > 0 && (f.size+int64(size) > f.limits.Bytes || size > flushAt) {
+	for n < len(lines) {
+		next := n + lineLength(lines[n:])
+		if n > 0 && (f.size+int64(next) > f.limits.Bytes || next > flushAt) {
 			break
 		}
-		f.out = append(f.out, line...)
-		n++
+		n = next
 	}
-	wrote, err := f.file.Write(f.out)
+	wrote, err := f.file.Write(lines[:n])
 	if err != nil {
 		if wrote > 0 { // no half lines; where that fails, too, the file is what it is
 			_ = f.file.Truncate(f.size)
@@ -229,6 +182,9 @@ func (f *File) write(lines [][]byte) (n int, err error) {
 	f.size += int64(wrote)
 	return n, nil
 }
+
+// lineLength is the length of the first line, its end included.
+func lineLength(lines []byte) int { return bytes.IndexByte(lines, '\n') + 1 }
 
 // rotate makes the current file the first of the older ones. f.writing is held.
 func (f *File) rotate() error {
@@ -251,15 +207,11 @@ func (f *File) rotate() error {
 	return f.open()
 }
 
-// fail notes that the log cannot be written. The file is opened anew at the next
-// try: somebody may have put another one, or another disk, in its place. s.writing
+// failed notes that the file cannot be written. It is opened anew at the next
+// try: somebody may have put another one, or another disk, in its place. f.writing
 // is held.
-func (f *File) fail(err error) {
-	f.faults.Add(1)
-	f.mu.Lock()
-	was := f.down.Swap(true)
-	f.mu.Unlock()
-	if !was {
+func (f *File) failed(err error) {
+	if f.fail() {
 		f.log.Error("decisions cannot be written to their file: everything is denied until they can", "path", f.path, "error", err)
 		f.retries.Go(f.retry)
 	}
@@ -278,7 +230,7 @@ func (f *File) Close() error {
 	defer f.writing.Unlock()
 	if !f.flush() {
 		return fmt.Errorf("the decision log cannot be written: %d decisions are lost, and %d denials were not written",
-			len(f.pending)+f.lost, f.refused)
+			int64(f.count)+f.lost, f.refused)
 	}
 	if f.file == nil {
 		return nil

@@ -179,7 +179,7 @@ func TestFilePendingIsBounded(t *testing.T) {
 	pending := func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.pending)
+		return s.count
 	}
 	for range maxPending {
 		s.Add(denied)
@@ -192,7 +192,7 @@ func TestFilePendingIsBounded(t *testing.T) {
 	}
 	s.Add(account.Record{Verdict: firewall.Deny, Reason: firewall.ReasonLog})
 	if pending() != maxPending || s.lost != maxPending || s.refused != 1 {
-		t.Errorf("%d wait, %d lost, %d refused", len(s.pending), s.lost, s.refused)
+		t.Errorf("%d wait, %d lost, %d refused", s.count, s.lost, s.refused)
 	}
 	if err := s.Close(); err == nil || !strings.Contains(err.Error(), fmt.Sprint(2*maxPending)) {
 		t.Errorf("closing: %v", err)

@@ -5,17 +5,14 @@
 package decisionlog
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"sallyport/firewall"
 	"sallyport/firewall/account"
 )
 
@@ -38,25 +35,16 @@ type Writer struct {
 	w   io.Writer
 	log *slog.Logger // gets the decisions if w is nil, and the log's own faults
 
-	down   atomic.Bool
-	faults atomic.Int64 // writes that failed
-
 	writing sync.Mutex // held while the lines are written, taken before mu; guards tried
 	tried   time.Time
-
-	mu      sync.Mutex // guards what follows
-	lines   []byte     // not written yet
-	spare   []byte     // what lines was before
-	refused int64      // denials for want of the log, which are only counted
-	lost    int64      // decisions whose lines found no room
+	backlog
 }
 
 // NewWriter makes a Writer to w; with a nil w, log gets the decisions, and the faults of
 // the log in any case.
-func NewWriter(w io.Writer, log *slog.Logger) *Writer { return &Writer{w: w, log: log} }
-
-// Faults is how many writes have failed.
-func (d *Writer) Faults() int64 { return d.faults.Load() }
+func NewWriter(w io.Writer, log *slog.Logger) *Writer {
+	return &Writer{w: w, log: log, backlog: backlog{maxBytes: maxUnwritten, logLines: true}}
+}
 
 // errDown is what Flush says of lines that it does not try to write yet.
 var errDown = errors.New("gate: decisions cannot be written")
@@ -71,33 +59,11 @@ func (d *Writer) Add(records ...account.Record) (waits bool) {
 		}
 		return false
 	}
-	waits, full := d.keep(records)
-	if full {
+	waits, size := d.backlog.add(records)
+	if size >= flushAt {
 		_ = d.Flush() // the caller's own, which follows, has the error
 	}
 	return waits
-}
-
-// keep is Add without the end of it; full says that it is time to write.
-func (d *Writer) keep(records []account.Record) (waits, full bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock() // also after a panic: all cells need it
-	var head batchHead
-	down := d.down.Load()
-	for i := range records {
-		r := &records[i]
-		if down && r.Reason == firewall.ReasonLog {
-			d.refused += max(r.Count, 1)
-			continue
-		}
-		waits = true
-		if n := len(d.lines); n >= maxUnwritten/2 && (n >= maxUnwritten || r.Verdict != firewall.Allow) {
-			d.lost += max(r.Count, 1)
-			continue
-		}
-		d.lines = head.appendLine(d.lines, r)
-	}
-	return waits, len(d.lines) >= flushAt
 }
 
 // Flush returns when every line that was added before is written. What could
@@ -137,25 +103,28 @@ func (d *Writer) Ready() bool {
 
 // write writes what waits. d.writing is held.
 func (d *Writer) write() error {
-	d.mu.Lock()
-	lines := d.lines
-	d.lines, d.spare = d.spare[:0], nil
-	d.mu.Unlock()
+	lines, refused, lost := d.waiting()
 	if len(lines) > 0 {
-		if n, err := d.w.Write(lines); err != nil {
-			d.fail(lines[n:], err)
+		n, err := d.w.Write(lines)
+		if err != nil {
+			d.written(n, 0, 0)
+			d.failed(err)
 			return fmt.Errorf("gate: writing decisions: %w", err)
 		}
 	}
-	d.mu.Lock()
-	d.spare = lines
-	refused, lost := d.refused, d.lost
-	d.refused, d.lost = 0, 0
-	d.mu.Unlock()
-	if d.down.Swap(false) {
+	d.written(len(lines), refused, lost)
+	if d.recover() {
 		d.log.Warn("decisions are written to the log again", "denied", refused, "lost", lost)
 	}
 	return nil
+}
+
+// failed notes that the log cannot be written. d.writing is held.
+func (d *Writer) failed(err error) {
+	d.tried = time.Now()
+	if d.fail() {
+		d.log.Error("decisions cannot be written to the log: everything is denied until they can", "error", err)
+	}
 }
 
 // Close writes what waits, once more. An error says what is lost.
@@ -171,19 +140,5 @@ func (d *Writer) Close() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return fmt.Errorf("%w: %d decisions are lost, and %d denials were not written",
-		err, int64(bytes.Count(d.lines, []byte("\n")))+d.lost, d.refused)
-}
-
-// fail notes that the log cannot be written, and keeps what is left of the lines.
-// d.writing is held.
-func (d *Writer) fail(left []byte, err error) {
-	d.mu.Lock()
-	d.lines = append(left, d.lines...)
-	d.mu.Unlock()
-	d.tried = time.Now()
-	d.faults.Add(1)
-	if !d.down.Swap(true) {
-		d.log.Error("decisions cannot be written to the log: everything is denied until they can", "error", err)
-	}
+	return fmt.Errorf("%w: %d decisions are lost, and %d denials were not written", err, int64(d.count)+d.lost, d.refused)
 }

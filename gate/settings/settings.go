@@ -10,10 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/docker/go-units"
 	// The image holds no certificates: these are the authorities of DNS servers
 	// over TLS where the machine has none.
-
-	"github.com/docker/go-units"
 	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"sallyport/internal/envvars"
