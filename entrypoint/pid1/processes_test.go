@@ -3,6 +3,7 @@ package pid1
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -58,15 +59,16 @@ func TestNothingSurvivesAJob(t *testing.T) {
 			sb := kind.start(t)
 			s := openSession(t, sb)
 			dir := workspace(t)
+			long := strconv.Itoa(1e6 + os.Getpid()) // no other run of this test has the same
 			got := do(t, s, shell(dir, `
-				setsid sh -c 'trap "" TERM HUP; (sleep 1234 & sleep 1235)' &
-				(sleep 1236 &)
+				setsid sh -c 'trap "" TERM HUP; (sleep `+long+` & sleep `+long+`)' &
+				(sleep `+long+` &)
 				for i in 1 2 3 4 5 6 7 8 9; do (true &) ; done
 				echo done`), "")
 			if got.out != "done\n" || got.Code != 0 {
 				t.Errorf("%q, %+v", got.out, got.Exit)
 			}
-			if left := sleepers(); len(left) > 0 {
+			if left := sleepers(long); len(left) > 0 {
 				t.Errorf("still there: %q", left)
 			}
 			if kind.name == "pid 1" {
@@ -80,16 +82,13 @@ func TestNothingSurvivesAJob(t *testing.T) {
 	}
 }
 
-// sleepers finds the processes of TestNothingSurvivesAJob on this machine.
-func sleepers() []string {
+// sleepers finds the processes on this machine that sleep for so many seconds.
+func sleepers(seconds string) []string {
 	var found []string
 	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range names {
-		line, _ := os.ReadFile(name)
-		for _, n := range []string{"1234", "1235", "1236"} {
-			if string(line) == "sleep\x00"+n+"\x00" {
-				found = append(found, name)
-			}
+		if line, _ := os.ReadFile(name); string(line) == "sleep\x00"+seconds+"\x00" {
+			found = append(found, name)
 		}
 	}
 	return found
