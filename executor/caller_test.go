@@ -13,7 +13,8 @@ import (
 // belongs to another tenant does not exist for them, and what they may not do is refused
 // before it is looked at.
 func TestCallers(t *testing.T) {
-	h := start(t)
+	_, profiles := withProfiles(t, strings.Replace(governed(whole), "acme", "other", 1))
+	h := start(t, profiles)
 	tokens := map[string]caller.Caller{
 		"the-token-of-another-tenant": {Tenant: "other", Principal: "p", Rights: caller.Run | caller.Read},
 		"the-token-of-a-reader":       {Principal: "reader", Rights: caller.Read},

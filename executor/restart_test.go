@@ -34,7 +34,7 @@ func TestCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := st.Create(store.Meta{ID: id, Accepted: time.Now().Add(-time.Minute)}, []byte("{}"))
+	e, err := st.Create(store.Meta{ID: id, Accepted: time.Now().Add(-time.Minute)}, []byte("{}"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestRecordsTakeNoMemory(t *testing.T) {
 	began := time.Now().Add(-2 * time.Hour)
 	for i := range runs - 1 { // with the same request, on disk once
 		at := began.Add(time.Duration(i) * time.Second)
-		e, err := st.Create(store.Meta{ID: strings.ToLower(ulid.MustNew(ulid.Timestamp(at), rand.Reader).String()), Accepted: at, TaskID: "large", Agent: "command"}, nil)
+		e, err := st.Create(store.Meta{ID: strings.ToLower(ulid.MustNew(ulid.Timestamp(at), rand.Reader).String()), Accepted: at, TaskID: "large", Agent: "command"}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

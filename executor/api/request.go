@@ -48,4 +48,7 @@ type Config struct {
 type Options struct {
 	TaskID       string        `json:"taskId,omitempty"`
 	GithubAccess *GithubAccess `json:"githubAccess,omitempty"`
+	// Security is what a workflow's task asks for beside all this: the security object of
+	// docs/profiles.md.
+	Security json.RawMessage `json:"security,omitempty"`
 }

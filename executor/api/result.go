@@ -35,6 +35,9 @@ type Result struct {
 	Isolation   Isolation       `json:"isolation"`
 	// Github says what the run could do on GitHub; nil where it asked for nothing.
 	Github *GithubReceipt `json:"github,omitempty"`
+	// EffectivePolicy is what the run might do at most, computed when it was accepted; nil
+	// in a record of before there were any.
+	EffectivePolicy *EffectivePolicy `json:"effectivePolicy,omitempty"`
 	// OutputTruncated says that Output was cut at the cap.
 	OutputTruncated bool `json:"outputTruncated,omitempty"`
 }
@@ -92,6 +95,7 @@ const (
 	CodeCommandFailed    Code = "command_failed"            // details.exitCode
 	CodeAgentFailed      Code = "agent_failed"
 	CodeGithubToken      Code = "github_token_failed"
+	CodeBudget           Code = "budget_exceeded" // details.costUsd or details.tokens
 )
 
 // Error is why an execution failed after it had started.

@@ -44,7 +44,7 @@ func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*sto
 	if why := denying(health); why != nil {
 		return nil, api.Unavailable(api.CodeGateUnavailable, why.Error())
 	}
-	p, problem := d.cfg.Service.Judge(by, req, health.Policies)
+	p, problem := d.judge(by, req, health)
 	if problem != nil {
 		return nil, problem
 	}
@@ -115,7 +115,7 @@ func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, timing
 	if problem != nil {
 		return nil, problem
 	}
-	entry, err := d.store.Create(meta, request)
+	entry, err := d.store.Create(meta, request, p.Effective)
 	if err != nil {
 		ticket.Leave()
 		return nil, d.unrecorded(err)

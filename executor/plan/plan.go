@@ -40,6 +40,8 @@ type Plan struct {
 	Artifacts   []string
 	// GitHub is what the run may do on GitHub, nil for nothing.
 	GitHub *GitHub
+	// Effective is what the run may do at most; nil only where nobody computed it.
+	Effective *api.EffectivePolicy
 }
 
 // A Service is what the executor offers. All fields are required unless they say
@@ -95,6 +97,10 @@ type Limits struct {
 	// workspace.
 	WorkspaceBytes, WorkspaceFiles int64
 	Artifacts                      store.ArtifactLimits
+	// CostUSD and Tokens are the most that the agent's models may take, as the agent
+	// reports it; 0 for no bound.
+	CostUSD float64
+	Tokens  int64
 }
 
 // API is the tier as a caller sees it.

@@ -225,15 +225,7 @@ func (a *Ask) names(d Dimension, raw json.RawMessage, field string) error {
 	if err := json.Unmarshal(raw, &list); err != nil || list == nil || len(list) > maxNames {
 		return wrong(field, "it must be an array of at most %d strings", maxNames)
 	}
-	var set Set
-	for _, s := range list {
-		name, err := forms[d].check(s)
-		if err != nil {
-			return wrong(field, "%s: %v", quote(s), err)
-		}
-		set.add(name)
-	}
-	return a.Limit(d, set, field)
+	return a.Names(d, list, field)
 }
 
 func (a *Ask) time(d Dimension, raw json.RawMessage, field string) error {
@@ -314,4 +306,22 @@ func object(raw json.RawMessage, field string, known ...string) (map[string]json
 		return nil, wrong(field, "something stands behind the object")
 	}
 	return members, nil
+}
+
+// Names asks for names of a dimension.
+func (a *Ask) Names(d Dimension, names []string, field string) error {
+	var set Set
+	for _, s := range names {
+		name, err := forms[d].check(s)
+		if err != nil {
+			return wrong(field, "%s: %v", quote(s), err)
+		}
+		set.add(name)
+	}
+	return a.Limit(d, set, field)
+}
+
+// TakeSecrets asks for the secrets that b asks for: for a task that is all there is.
+func (a *Ask) TakeSecrets(b Ask) {
+	a.bounds[Secrets], a.fields[Secrets] = b.bounds[Secrets], b.fields[Secrets]
 }

@@ -43,10 +43,13 @@ type Effective struct {
 	api.EffectivePolicy
 	// Bounds have a value for each dimension, within those of each ceiling.
 	Bounds Bounds
+	// Unapproved says by which rule somebody has to approve first; nil where nobody has.
+	Unapproved *Denial
 }
 
 // A Denial is a request that may not be met.
 type Denial struct {
+	By     string // as in api.Narrowing; empty where nothing of the name is there
 	Field  string // of the request; empty where it said nothing
 	Rule   string // such as tenants.acme.egress
 	File   string // of the rule; empty where it is in none
@@ -253,7 +256,7 @@ var nouns = [dimensions]string{
 }
 
 func (r *resolution) denied(d Dimension, s source, name, field string) *Denial {
-	den := &Denial{Field: field}
+	den := &Denial{By: s.by, Field: field}
 	den.Rule, den.File, den.Line = s.rule(d)
 	den.Detail = fmt.Sprintf("the %s %s is not allowed: %s has %s (%s)", nouns[d], quote(name), s.who, limited(s.bounds[d]), at(den.Rule, den.File, den.Line))
 	return den
@@ -346,7 +349,7 @@ func (r *resolution) one(d Dimension, from, fallback string) (string, *Denial) {
 		return met.names[0], nil
 	}
 	s := r.narrowest(d, fallback)
-	den := &Denial{Field: r.fieldOf(d)}
+	den := &Denial{By: s.by, Field: r.fieldOf(d)}
 	den.Rule, den.File, den.Line = s.rule(d)
 	den.Detail = fmt.Sprintf("no %s is left to take: %s has %s (%s)", nouns[d], s.who, limited(s.bounds[d]), at(den.Rule, den.File, den.Line))
 	if len(met.names) > 0 {
@@ -401,7 +404,7 @@ func (r *resolution) backendOf(provider string) Backend {
 func (r *resolution) tooWeak(provider string, need Isolation) *Denial {
 	for _, s := range r.sources {
 		if v := s.bounds[Strength]; v != nil && v.(Isolation) == need {
-			den := &Denial{Field: r.fieldOf(Providers)}
+			den := &Denial{By: s.by, Field: r.fieldOf(Providers)}
 			den.Rule, den.File, den.Line = s.rule(Strength)
 			den.Detail = fmt.Sprintf("the provider %s isolates by %s: %s requires %s (%s)",
 				quote(provider), r.backendOf(provider).Isolation, s.who, need, at(den.Rule, den.File, den.Line))
@@ -445,10 +448,24 @@ func (r *resolution) describe() {
 		out.Tokens = int64(n)
 	}
 	out.Approval = b[Approval].String()
+	r.out.Unapproved = r.unapproved()
 	out.ProfilesDigest = r.Profiles.Digest()
 	text, _ := json.Marshal(out) // of strings and numbers: it cannot fail
 	out.Digest = digest(text)
 	out.Narrowings = r.narrowings()
+}
+
+// unapproved says by which rule somebody has to approve first, or nil.
+func (r *resolution) unapproved() *Denial {
+	for _, s := range r.sources {
+		if s.bounds[Approval] == Reviewed {
+			den := &Denial{By: s.by}
+			den.Rule, den.File, den.Line = s.rule(Approval)
+			den.Detail = fmt.Sprintf("%s requires an approval (%s), and there is none", s.who, at(den.Rule, den.File, den.Line))
+			return den
+		}
+	}
+	return nil
 }
 
 // narrowings say what of document, task and profile is more than what came out, and who

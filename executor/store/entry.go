@@ -120,6 +120,7 @@ func (e *Entry) Finish(res api.Result) error {
 	if e.file == nil {
 		return ErrFinished
 	}
+	res.EffectivePolicy = e.policy()
 	end := api.Event{Type: api.EventResult, Result: &res}
 	err := e.append(end)
 	if err != nil {
@@ -195,6 +196,27 @@ func (e *Entry) Result() (api.Result, error) {
 		return api.Result{}, fmt.Errorf("read the result of %s: %w", e.Meta.ID, err)
 	}
 	return res, nil
+}
+
+func (e *Entry) writePolicy(p *api.EffectivePolicy) error {
+	if p == nil {
+		return nil
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return e.writeFile(policyFile, data, false)
+}
+
+// policy is what the execution might do at most; nil where that is not on record.
+func (e *Entry) policy() *api.EffectivePolicy {
+	data, err := e.root.ReadFile(e.path(policyFile))
+	p := new(api.EffectivePolicy)
+	if err != nil || json.Unmarshal(data, p) != nil {
+		return nil
+	}
+	return p
 }
 
 func (e *Entry) writeMeta() error {

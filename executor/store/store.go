@@ -3,6 +3,7 @@
 //
 //	<id>/meta.json      what it is looked up by
 //	<id>/request.json   what was asked, without secrets
+//	<id>/policy.json    what it might do at most
 //	<id>/events.ndjson  the events, one a line, the last one the result
 //	<id>/result.json    the result
 //	<id>/github.json    until then, what the run can do on GitHub
@@ -36,6 +37,7 @@ const (
 	requestFile  = "request.json"
 	eventsFile   = "events.ndjson"
 	resultFile   = "result.json"
+	policyFile   = "policy.json"
 	githubFile   = "github.json"
 	artifactsDir = "artifacts"
 )
@@ -147,9 +149,10 @@ func (s *Store) readOldMeta(id string) (Meta, error) {
 	return old.Meta, newEntry(s.root, old.Meta).writeMeta()
 }
 
-// Create makes the record of a new execution; request is a JSON document.
-func (s *Store) Create(meta Meta, request []byte) (*Entry, error) {
-	e, err := s.create(meta, request)
+// Create makes the record of a new execution; request is a JSON document, effective its
+// policy, nil for none.
+func (s *Store) Create(meta Meta, request []byte, effective *api.EffectivePolicy) (*Entry, error) {
+	e, err := s.create(meta, request, effective)
 	if err != nil {
 		return nil, fmt.Errorf("record execution %s: %w", meta.ID, err)
 	}
@@ -159,12 +162,15 @@ func (s *Store) Create(meta Meta, request []byte) (*Entry, error) {
 	return e, nil
 }
 
-func (s *Store) create(meta Meta, request []byte) (*Entry, error) {
+func (s *Store) create(meta Meta, request []byte, effective *api.EffectivePolicy) (*Entry, error) {
 	if err := s.root.Mkdir(meta.ID, 0o700); err != nil {
 		return nil, err
 	}
 	e := newEntry(s.root, meta)
 	err := e.writeFile(requestFile, request, false)
+	if err == nil {
+		err = e.writePolicy(effective)
+	}
 	if err == nil {
 		err = e.writeMeta()
 	}

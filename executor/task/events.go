@@ -19,6 +19,7 @@ import (
 type recorder struct {
 	entry *store.Entry
 	limit int64 // of the events, in bytes
+	spent *budget
 	log   *slog.Logger
 	// redactor knows what the runner's knows and the secrets of this task.
 	redactor *redact.Redactor
@@ -37,7 +38,7 @@ func newRecorder(r *Runner, p *plan.Plan, e *store.Entry, fail func(error)) *rec
 		cwd = backend.WorkspaceDir
 	}
 	rec := &recorder{
-		entry: e, limit: p.Limits.OutputBytes, log: r.Log.With("run", e.Meta.ID), redactor: r.Redactor.Fork(), fail: fail,
+		entry: e, limit: p.Limits.OutputBytes, spent: &budget{costUSD: p.Limits.CostUSD, tokens: p.Limits.Tokens}, log: r.Log.With("run", e.Meta.ID), redactor: r.Redactor.Fork(), fail: fail,
 		session: sessionlog.New(p.SessionsDir, cwd, e.Meta.ID),
 	}
 	rec.session.Prompt(rec.redactor.String(p.Request.Prompt))
@@ -63,6 +64,11 @@ func (r *recorder) emit(ev api.Event) {
 	if fromAgent(ev.Type) && r.full() {
 		return
 	}
+	if ev.Usage != nil {
+		if failure := r.spent.add(*ev.Usage); failure != nil {
+			defer r.fail(failure) // once the event that says so is on record
+		}
+	}
 	switch err := r.entry.Append(ev); {
 	case errors.Is(err, store.ErrFinished):
 		return
@@ -87,6 +93,36 @@ func fromAgent(t api.EventType) bool {
 		return false
 	}
 	return true
+}
+
+// A budget is what a task's models may take. Where a bound is 0 there is none.
+type budget struct {
+	costUSD float64
+	tokens  int64
+
+	mu   sync.Mutex // guards used
+	used api.Usage
+}
+
+// add notes what was used, and says that it is too much.
+func (b *budget) add(u api.Usage) *api.Error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used.Add(u)
+	tokens := b.used.InputTokens + b.used.OutputTokens + b.used.CacheReadTokens + b.used.CacheCreationTokens
+	switch {
+	case b.costUSD > 0 && b.used.CostUSD > b.costUSD:
+		return &api.Error{
+			Code: api.CodeBudget, Message: fmt.Sprintf("the run's models cost $%g; its budget is $%g", b.used.CostUSD, b.costUSD),
+			Details: map[string]any{"costUsd": b.used.CostUSD, "budgetUsd": b.costUSD},
+		}
+	case b.tokens > 0 && tokens > b.tokens:
+		return &api.Error{
+			Code: api.CodeBudget, Message: fmt.Sprintf("the run's models took %d tokens; its budget is %d", tokens, b.tokens),
+			Details: map[string]any{"tokens": tokens, "budgetTokens": b.tokens},
+		}
+	}
+	return nil
 }
 
 func outputTooLarge(limit int64) *api.Error {

@@ -76,6 +76,8 @@ func stopReason(err *api.Error, agents string) string {
 	switch err.Code {
 	case api.CodeTimeout:
 		return "error_timeout"
+	case api.CodeBudget:
+		return "error_quota"
 	case api.CodeCancelled:
 		return "error_aborted"
 	case api.CodeCommandFailed:

@@ -1,0 +1,157 @@
+package dispatch
+
+import (
+	"maps"
+	"net/http"
+	"time"
+
+	"sallyport/executor/agent"
+	"sallyport/executor/api"
+	"sallyport/executor/caller"
+	"sallyport/executor/plan"
+	"sallyport/executor/policy"
+	"sallyport/gate/control"
+)
+
+// judge makes the plan of a request under the effective policy that its caller gets.
+func (d *Dispatcher) judge(by caller.Caller, req api.Request, health control.Health) (*plan.Plan, *api.Problem) {
+	effective, missing, problem := d.govern(by, req, health)
+	if missing {
+		// What is not there at all, or has no name that could be, the plan refuses in its
+		// own words; if it does not, the policy's refusal stands.
+		if _, own := d.cfg.Service.Judge(by, req, health.Policies); own != nil {
+			return nil, own
+		}
+	}
+	if problem != nil {
+		return nil, problem
+	}
+	service := held(d.cfg.Service, effective)
+	p, problem := service.Judge(by, within(req, effective, &service), health.Policies)
+	if problem != nil {
+		return nil, problem
+	}
+	p.Effective = &effective.EffectivePolicy
+	p.Limits.CostUSD, p.Limits.Tokens = effective.CostUSD, effective.Tokens
+	return p, nil
+}
+
+// govern computes the effective policy of a request. With missing, its problem is about
+// what the executor does not have.
+func (d *Dispatcher) govern(by caller.Caller, req api.Request, health control.Health) (e *policy.Effective, missing bool, problem *api.Problem) {
+	q, err := asked(req)
+	if err != nil {
+		return nil, true, misunderstood(err)
+	}
+	q.Tenant = by.Tenant
+	in := d.installed(health)
+	in.Time = 0 // more than the executor's longest is refused, not narrowed
+	e, denial := d.cfg.Profiles.Profiles().Resolve(q, in)
+	switch {
+	case denial != nil:
+		return nil, denial.By == "installation", denial.Problem()
+	case e.Unapproved != nil:
+		return nil, false, e.Unapproved.Problem()
+	case len(e.Secrets) > 0:
+		p := api.NewProblem(http.StatusUnprocessableEntity, api.CodeCapability, "opts.security.secrets is not offered by this executor; leave it out")
+		p.Details = map[string]any{"field": "opts.security.secrets", "requestedCapability": "secrets"}
+		return nil, false, p
+	}
+	return e, false, nil
+}
+
+// asked is what a request asks for, in its security object and in its own words, which
+// that object binds as a document does its task.
+func asked(req api.Request) (policy.Query, error) {
+	q := policy.Query{TaskType: "call.agent"}
+	c := req.Config
+	if c.Agent == (agent.Command{}).Name() {
+		q.TaskType = "run.shell"
+	}
+	var err error
+	if q.Document, err = policy.ReadSecurity(req.Opts.Security, "opts.security"); err != nil {
+		return q, err
+	}
+	q.Task.TakeSecrets(q.Document)
+	egress, field := c.Egress, "config.egress"
+	if c.UnrestrictedEgress && egress == "" {
+		egress, field = "open", "config.unrestrictedEgress"
+	}
+	for _, n := range []struct {
+		of          policy.Dimension
+		name, field string
+	}{
+		{policy.Egress, egress, field}, {policy.Providers, c.Backend, "config.backend"}, {policy.Providers, c.Sandbox, "config.sandbox"},
+		{policy.Images, c.SandboxImage, "config.sandboxImage"}, {policy.Tiers, c.Tier, "config.tier"}, {policy.Agents, c.Agent, "config.agent"},
+	} {
+		if n.name == "" {
+			continue
+		}
+		if err := q.Task.Name(n.of, n.name, n.field); err != nil {
+			return q, err
+		}
+	}
+	if c.TimeoutMS > 0 {
+		if err := q.Task.Limit(policy.Time, policy.Duration(time.Duration(c.TimeoutMS)*time.Millisecond), "config.timeoutMs"); err != nil {
+			return q, err
+		}
+	}
+	return q, askedOfGitHub(&q.Task, req.Opts.GithubAccess)
+}
+
+func askedOfGitHub(a *policy.Ask, access *api.GithubAccess) error {
+	if access == nil {
+		return nil
+	}
+	const field = "opts.githubAccess"
+	var names []string
+	for _, repo := range append([]string{access.Repo}, access.Repositories...) {
+		if repo != "" {
+			names = append(names, access.Owner+"/"+repo)
+		}
+	}
+	if err := a.Name(policy.GitHub, access.Profile, field+".profile"); err != nil {
+		return err
+	}
+	return a.Names(policy.Repositories, names, field+".repositories")
+}
+
+// held is the service as far as an effective policy lets a run have it.
+func held(s plan.Service, e *policy.Effective) plan.Service {
+	s.Keys, s.SearchKeys = maps.Clone(s.Keys), maps.Clone(s.SearchKeys)
+	allowed := e.Bounds[policy.ProviderKeys].(policy.Set)
+	for _, keys := range []map[string]string{s.Keys, s.SearchKeys} {
+		maps.DeleteFunc(keys, func(name, _ string) bool { return !allowed.Has(name) })
+	}
+	return s
+}
+
+// within is the request with what the effective policy has chosen for what it does not
+// name, and with its time.
+func within(req api.Request, e *policy.Effective, s *plan.Service) api.Request {
+	c := &req.Config
+	for to, name := range map[*string]string{&c.Egress: e.NetworkPolicy, &c.SandboxImage: e.Image, &c.Tier: e.Tier, &c.Agent: e.Agent} {
+		if *to == "" {
+			*to = name
+		}
+	}
+	if c.Sandbox == "" || c.Backend != "" {
+		c.Backend = e.Backend
+	} else {
+		c.Sandbox = e.Backend
+	}
+	if c.Sandbox != "" && c.Backend != "" {
+		c.Sandbox = c.Backend // a provider's name stands for its backend
+	}
+	limit := e.TTLMS
+	switch {
+	case limit == 0:
+	case c.TimeoutMS == 0:
+		if limit < s.DefaultTimeout.Milliseconds() {
+			c.TimeoutMS = limit
+		}
+	default:
+		c.TimeoutMS = min(c.TimeoutMS, limit)
+	}
+	return req
+}
