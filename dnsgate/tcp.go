@@ -118,14 +118,14 @@ func readMessage(in *bufio.Reader, buf []byte) ([]byte, error) {
 	if n < headerLen {
 		return nil, errLength
 	}
-	keep := min(n, len(buf))
-	if _, err := io.ReadFull(in, buf[:keep]); err != nil {
+	kept := min(n, len(buf))
+	if _, err := io.ReadFull(in, buf[:kept]); err != nil {
 		return nil, err
 	}
-	if _, err := in.Discard(n - keep); err != nil {
+	if _, err := in.Discard(n - kept); err != nil {
 		return nil, err
 	}
-	return buf[:keep], nil
+	return buf[:kept], nil
 }
 
 // errIdle marks the failure of a read between two messages, where a client

@@ -66,7 +66,7 @@ type Cell struct {
 	parks   sync.Once // fills in Parked
 
 	open        atomic.Int64 // connections now
-	heads       atomic.Int64 // bytes that hellos and heads hold now; see reserve
+	heads       atomic.Int64 // bytes that hellos and heads hold now; see Reserve
 	parkedBytes atomic.Int64 // of the account of parked bytes
 
 	flows flows

@@ -7,4 +7,4 @@ const FirstRest = firstRest
 const MaxUndelivered = maxUndelivered
 
 // AddUndelivered has a recorder believe that so many records wait more.
-func (c *Recorder) AddUndelivered(n int64) { c.undelivered.Add(n) }
+func (r *Recorder) AddUndelivered(n int64) { r.undelivered.Add(n) }

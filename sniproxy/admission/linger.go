@@ -56,11 +56,11 @@ func (l *Linger) Start(w *Worker, fd int, owner Lingerer) {
 		return
 	}
 	w.Set(&l.timer, w.Now.Add(lingerTime))
-	l.goOn()
+	l.sayAndDrain()
 }
 
-// goOn says what is left to say, and then drops what comes.
-func (l *Linger) goOn() {
+// sayAndDrain says what is left to say, and then drops what comes.
+func (l *Linger) sayAndDrain() {
 	for !l.said {
 		if len(l.Words) > 0 {
 			n, err := socket.Write(l.fd, l.Words)
@@ -91,7 +91,7 @@ func (l *Linger) goOn() {
 
 // Ready is called by the loop.
 func (l *Linger) Ready(uint32) (again bool) {
-	l.goOn()
+	l.sayAndDrain()
 	return false
 }
 

@@ -54,77 +54,77 @@ type Delivery struct {
 }
 
 func newRecorder(l *evloop.Loop) *Recorder {
-	c := &Recorder{loop: l, ended: make(chan struct{})}
-	c.work.L = &c.mu
-	c.timer.Owner = c
-	go c.run()
-	return c
+	r := &Recorder{loop: l, ended: make(chan struct{})}
+	r.work.L = &r.mu
+	r.timer.Owner = r
+	go r.run()
+	return r
 }
 
 // Add takes a record from the loop.
-func (c *Recorder) Add(d Delivery) {
-	c.undelivered.Add(1)
-	c.added = append(c.added, d)
-	c.urgent = c.urgent || d.Next != nil
+func (r *Recorder) Add(d Delivery) {
+	r.undelivered.Add(1)
+	r.added = append(r.added, d)
+	r.urgent = r.urgent || d.Next != nil
 }
 
 // handOver delivers what was added, now or soon.
-func (c *Recorder) handOver() {
-	switch n := len(c.added); {
+func (r *Recorder) handOver() {
+	switch n := len(r.added); {
 	case n == 0:
-	case c.urgent || n >= maxTogether:
-		c.Expired()
-	case !c.timer.IsSet():
-		c.loop.Set(&c.timer, c.loop.Now.Add(recordDelay))
+	case r.urgent || n >= maxTogether:
+		r.Expired()
+	case !r.timer.IsSet():
+		r.loop.Set(&r.timer, r.loop.Now.Add(recordDelay))
 	}
 }
 
 // Expired is called when records have waited long enough.
-func (c *Recorder) Expired() {
-	c.loop.Unset(&c.timer)
-	c.deliver()
+func (r *Recorder) Expired() {
+	r.loop.Unset(&r.timer)
+	r.deliver()
 }
 
 // deliver has delivered what was added since the last time.
-func (c *Recorder) deliver() {
-	if len(c.added) == 0 {
+func (r *Recorder) deliver() {
+	if len(r.added) == 0 {
 		return
 	}
-	c.mu.Lock()
-	c.queue = append(c.queue, c.added...)
-	c.mu.Unlock()
-	c.work.Signal()
-	clear(c.added)
-	c.added, c.urgent = c.added[:0], false
+	r.mu.Lock()
+	r.queue = append(r.queue, r.added...)
+	r.mu.Unlock()
+	r.work.Signal()
+	clear(r.added)
+	r.added, r.urgent = r.added[:0], false
 }
 
 // end waits until everything is delivered.
-func (c *Recorder) end() {
-	c.deliver()
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.work.Signal()
-	<-c.ended
+func (r *Recorder) end() {
+	r.deliver()
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.work.Signal()
+	<-r.ended
 }
 
-func (c *Recorder) run() {
-	defer close(c.ended)
+func (r *Recorder) run() {
+	defer close(r.ended)
 	for {
-		c.mu.Lock()
-		for len(c.queue) == 0 && !c.closed {
-			c.work.Wait()
+		r.mu.Lock()
+		for len(r.queue) == 0 && !r.closed {
+			r.work.Wait()
 		}
-		batch := c.queue
-		c.queue = c.emptied[:0]
-		c.mu.Unlock()
+		batch := r.queue
+		r.queue = r.emptied[:0]
+		r.mu.Unlock()
 		if len(batch) == 0 {
 			return
 		}
 		deliverAll(batch)
-		c.undelivered.Add(-int64(len(batch)))
-		if c.emptied = nil; cap(batch) <= evloop.MaxEvents {
-			c.emptied = batch[:0]
+		r.undelivered.Add(-int64(len(batch)))
+		if r.emptied = nil; cap(batch) <= evloop.MaxEvents {
+			r.emptied = batch[:0]
 		}
 	}
 }

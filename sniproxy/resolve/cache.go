@@ -14,7 +14,7 @@ import (
 )
 
 // A Lookuper finds the addresses of a fully qualified name and how long they may
-// be used; its errors are those of a Resolver.
+// be used; an answer that must not be followed is a *RefusedError.
 type Lookuper interface {
 	Lookup(ctx context.Context, name firewall.Name) (Answer, error)
 }

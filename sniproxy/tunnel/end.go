@@ -20,21 +20,21 @@ type end struct {
 	fd     int  // -1 if there is none, or no longer
 	out    bool // the loop waits for room to write as well
 
-	readable bool // there may be bytes to read
-	wary     bool // a short read does not mean that they were all
-	broken   bool // the kernel has found a fault
-	full     bool // it takes no more bytes now
-	bulk     bool // so much came at once that splicing pays
-	eof      bool // its end was read
-	gone     bool // it broke after its end had come: see outlive
-	passed   bool // ... and passed on
+	readable   bool // there may be bytes to read
+	shortReads bool // a short read does not mean that they were all
+	broken     bool // the kernel has found a fault
+	full       bool // it takes no more bytes now
+	bulk       bool // so much came at once that splicing pays
+	eof        bool // its end was read
+	vanished   bool // it broke after its end had come: see passRemainder
+	passed     bool // ... and passed on
 
 	// What was read from it and not passed on yet is in the pipe or in rest.
-	pipe  pipe
-	piped int
-	held  bool // it has the pipe
-	rest  []byte
-	taken int64 // bytes that were read from it, and let pass
+	pipe    pipe
+	piped   int
+	held    bool // it has the pipe
+	rest    []byte
+	counted int64 // bytes that were read from it, and let pass
 }
 
 // Ready is called by the loop.
@@ -51,7 +51,7 @@ func (s *end) note(events uint32) {
 	}
 	// The end may follow, or a fault; and a read stops before an urgent byte.
 	if events&(unix.EPOLLPRI|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-		s.wary = true
+		s.shortReads = true
 	}
 	if events&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		s.full = false

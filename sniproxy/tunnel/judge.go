@@ -23,7 +23,7 @@ func (t *tunnel) readHello() {
 	for t.client.readable {
 		room := in.B[len(in.B):cap(in.B)]
 		n, err := socket.Read(t.client.fd, room)
-		if err == unix.EAGAIN || n < len(room) && !t.client.wary {
+		if err == unix.EAGAIN || n < len(room) && !t.client.shortReads {
 			t.client.readable = false
 		}
 		in.B = in.B[:len(in.B)+n]

@@ -30,8 +30,8 @@ func (t *tunnel) relay() {
 		return
 	}
 	t.v.sweepSoon()
-	t.client.look()
-	t.up.look()
+	t.client.noteVanished()
+	t.up.noteVanished()
 	more, err := t.pass(&t.client, &t.up)
 	if err == nil {
 		var moreDown bool
@@ -49,8 +49,8 @@ func (t *tunnel) relay() {
 		t.client.close(false)
 		t.up.close(false)
 		t.end()
-	case t.client.gone || t.up.gone:
-		t.outlive(more)
+	case t.client.vanished || t.up.vanished:
+		t.passRemainder(more)
 	case more:
 		t.mover.schedule.add(t)
 	}
@@ -59,15 +59,15 @@ func (t *tunnel) relay() {
 // pass moves bytes from src to dst until there are no more, dst takes no more or
 // it was a turn's worth, and then more is true.
 func (t *tunnel) pass(src, dst *end) (more bool, err error) {
-	for begin := src.taken; ; {
-		if dst.gone {
+	for begin := src.counted; ; {
+		if dst.vanished {
 			return false, t.discard(src)
 		}
 		if src.waiting() > 0 {
 			if dst.full {
 				return false, nil
 			}
-			if err := dst.refuses(src.drainTo(dst)); err != nil || src.waiting() > 0 && !dst.gone {
+			if err := dst.refuses(src.drainTo(dst)); err != nil || src.waiting() > 0 && !dst.vanished {
 				return false, err
 			}
 			continue
@@ -87,7 +87,7 @@ func (t *tunnel) pass(src, dst *end) (more bool, err error) {
 		case !src.readable:
 			src.drop() // an empty pipe
 			return false, nil
-		case src.taken-begin >= turnBytes:
+		case src.counted-begin >= turnBytes:
 			return true, nil
 		}
 		if err := t.fill(src, dst); err != nil {
@@ -112,16 +112,16 @@ func (t *tunnel) fill(src, dst *end) error {
 	switch {
 	case n == len(t.loop.Buffer):
 		src.bulk = true
-	case !src.wary:
+	case !src.shortReads:
 		src.readable = false
 	}
-	if !t.take(src, n) {
+	if !t.count(src, n) {
 		return errCut
 	}
 	m := 0
 	if !dst.full {
 		if m, err = socket.Write(dst.fd, t.loop.Buffer[:n]); err != nil && err != unix.EAGAIN {
-			src.taken -= int64(n)
+			src.counted -= int64(n)
 			return dst.refuses(err)
 		}
 	}
@@ -161,7 +161,7 @@ func (t *tunnel) splice(src *end) error {
 	}
 	src.piped = n
 	src.bulk = n >= len(t.loop.Buffer)
-	if !t.take(src, n) {
+	if !t.count(src, n) {
 		return errCut
 	}
 	return nil
@@ -174,17 +174,17 @@ func (s *end) stopped(err error) error {
 		s.readable = false
 	case io.EOF:
 		s.eof, s.readable = true, false
-		s.look()
+		s.noteVanished()
 	default:
 		return err
 	}
 	return nil
 }
 
-// take counts n bytes that were read from src, unless they are over budget: then
+// count counts n bytes that were read from src, unless they are over budget: then
 // they are counted all the same and must not be passed on.
-func (t *tunnel) take(src *end, n int) (ok bool) {
-	src.taken += int64(n)
+func (t *tunnel) count(src *end, n int) (ok bool) {
+	src.counted += int64(n)
 	t.mover.moved += n
 	return t.Meter.Count(src == &t.client, n)
 }

@@ -17,25 +17,25 @@ import (
 // that it has said is in the gate by then, and without a tunnel the other end
 // would get to read it.
 
-// lastsFor bounds for how long bytes of a client that is gone wait for the far
+// remainderTime bounds for how long bytes of a client that has vanished wait for the far
 // side; about what a kernel gives those of a program that has ended. A far side
 // that is gone has no such bound, since there still is a client that wants them.
-var lastsFor = 5 * time.Minute
+var remainderTime = 5 * time.Minute
 
-// lookAgain is how often it is asked whether they have arrived.
-const lookAgain = time.Second
+// confirmEvery is how often it is asked whether they have arrived.
+const confirmEvery = time.Second
 
-// look asks what is wrong with a socket of which the end was read.
-func (s *end) look() {
-	if s.broken && s.eof && !s.gone {
-		s.gone = socket.Fault(s.fd) != nil
+// noteVanished asks what is wrong with a socket of which the end was read.
+func (s *end) noteVanished() {
+	if s.broken && s.eof && !s.vanished {
+		s.vanished = socket.Fault(s.fd) != nil
 	}
 }
 
 // fault returns what is wrong with a socket of which the end was not read, unless
 // it has come: then it is gone.
 func (s *end) fault() error {
-	if s.gone {
+	if s.vanished {
 		return nil
 	}
 	err := socket.Fault(s.fd)
@@ -46,7 +46,7 @@ func (s *end) fault() error {
 // says that s is gone: a reset after the end is EPIPE, one before it is not.
 func (s *end) refuses(err error) error {
 	if err == unix.EPIPE || err != nil && s.eof {
-		s.gone = true
+		s.vanished = true
 		return nil
 	}
 	return err
@@ -55,7 +55,7 @@ func (s *end) refuses(err error) error {
 // discard drops what is left to pass on of what src said to an end that is gone,
 // so that closing src need not be a reset. A client that goes on and on is let wait.
 func (t *tunnel) discard(src *end) error {
-	src.taken -= int64(src.waiting())
+	src.counted -= int64(src.waiting())
 	src.drop()
 	for src.readable && t.drained < admission.MaxDrain {
 		n, err := socket.Read(src.fd, t.loop.Buffer[:])
@@ -69,21 +69,21 @@ func (t *tunnel) discard(src *end) error {
 	return nil
 }
 
-// outlive goes on with a tunnel one end of which is gone, until what that said has
+// passRemainder goes on with a tunnel one end of which is gone, until what that said has
 // arrived at the other; more says that there is some to read.
-func (t *tunnel) outlive(more bool) {
-	gone, left := &t.up, &t.client
-	if t.client.gone {
-		gone, left = left, gone
+func (t *tunnel) passRemainder(more bool) {
+	lost, left := &t.up, &t.client
+	if t.client.vanished {
+		lost, left = left, lost
 	}
 	switch {
-	case left.gone:
+	case left.vanished:
 		t.cut()
 	case more:
 		t.mover.schedule.add(t)
-	case !gone.passed: // until there is room
-		if t.client.gone && !t.timer.IsSet() {
-			t.loop.Set(&t.timer, t.loop.Now.Add(lastsFor))
+	case !lost.passed: // until there is room
+		if t.client.vanished && !t.timer.IsSet() {
+			t.loop.Set(&t.timer, t.loop.Now.Add(remainderTime))
 		}
 	case left == &t.up || socket.Unsent(left.fd) == 0:
 		// A far side gets the rest from the kernel. A client may still speak, and a
@@ -92,13 +92,13 @@ func (t *tunnel) outlive(more bool) {
 		t.up.close(false)
 		t.end()
 	default:
-		t.loop.Set(&t.timer, t.loop.Now.Add(lookAgain))
+		t.loop.Set(&t.timer, t.loop.Now.Add(confirmEvery))
 	}
 }
 
-// waited is called when bytes of an end that is gone had their time.
-func (t *tunnel) waited() {
-	if t.client.gone {
+// remainderLate is called when bytes of an end that is gone had their time.
+func (t *tunnel) remainderLate() {
+	if t.client.vanished {
 		t.cut()
 		return
 	}

@@ -41,10 +41,10 @@ func (s *sweeper) Expired() {
 
 // holds is what a tunnel holds, and 0 where that is as good as nothing.
 func (t *tunnel) holds() int64 {
-	moved := t.client.taken + t.up.taken
+	moved := t.client.counted + t.up.counted
 	t.stalled, t.movedAt = t.movedAt == moved, moved
 	waiting := int64(t.client.waiting() + t.up.waiting())
-	quiet := t.stage == stageRelay && !t.client.gone && !t.up.gone && waiting == 0 && moved-t.emptyAt <= admission.SweepAbove
+	quiet := t.stage == stageRelay && !t.client.vanished && !t.up.vanished && waiting == 0 && moved-t.emptyAt <= admission.SweepAbove
 	if quiet || t.stage == stageHello { // whose bytes are on another account
 		return 0
 	}

@@ -95,7 +95,7 @@ func (t *tunnel) Expired() {
 		}
 		t.refuse(refusal.Unread(os.ErrDeadlineExceeded, got, "hello", firewall.ReasonBadHello))
 	case stageRelay:
-		t.waited()
+		t.remainderLate()
 	}
 }
 
@@ -113,7 +113,7 @@ func (t *tunnel) Panicked(err error) {
 		fallthrough
 	case stageHello, stageRelay:
 		if t.stage == stageRelay {
-			t.rec.BytesUp, t.rec.BytesDown = t.client.taken, t.up.taken
+			t.rec.BytesUp, t.rec.BytesDown = t.client.counted, t.up.counted
 			t.v.End(&t.Flow)
 		}
 		t.loop.Recorder.Add(admission.Delivery{Service: t.v.Service, Record: t.rec, Refusal: refusal.Fault(err)})
@@ -141,7 +141,7 @@ func (t *tunnel) begin() {
 	if err == unix.EAGAIN {
 		err = nil
 	}
-	t.client.taken = int64(len(hello))
+	t.client.counted = int64(len(hello))
 	if n < len(hello) {
 		t.client.rest = append([]byte(nil), hello[n:]...)
 		if err == nil {
@@ -171,8 +171,8 @@ func (t *tunnel) CutByPolicy() {
 // cut breaks both connections of a tunnel that stands.
 func (t *tunnel) cut() {
 	if !t.overdrawn {
-		t.client.taken -= int64(t.client.waiting())
-		t.up.taken -= int64(t.up.waiting())
+		t.client.counted -= int64(t.client.waiting())
+		t.up.counted -= int64(t.up.waiting())
 	}
 	t.client.close(true)
 	t.up.close(true)
@@ -183,7 +183,7 @@ func (t *tunnel) cut() {
 func (t *tunnel) end() {
 	v := t.v
 	t.loop.Unset(&t.timer)
-	t.rec.BytesUp, t.rec.BytesDown = t.client.taken, t.up.taken
+	t.rec.BytesUp, t.rec.BytesDown = t.client.counted, t.up.counted
 	r := v.End(&t.Flow)
 	switch {
 	case r != nil:

@@ -216,13 +216,13 @@ func TestTunnelFreesDeaf(t *testing.T) {
 	testnet.Eventually(t, "the connection to be counted out", func() bool { return c.server.Open() == 0 })
 }
 
-// One that finished before has its bytes passed on, for as long as lastsFor.
+// One that finished before has its bytes passed on, for as long as remainderTime.
 func TestTunnelGivesUpTail(t *testing.T) {
 	testnet.NoLeak(t)
-	defer func(was time.Duration) { lastsFor = was }(lastsFor)
-	lastsFor = 50 * time.Millisecond
+	defer func(was time.Duration) { remainderTime = was }(remainderTime)
+	remainderTime = 50 * time.Millisecond
 	c, k := newTunnelCell(t, nil)
-	defer c.End() // before lastsFor is put back
+	defer c.End() // before remainderTime is put back
 	client, up := c.open(k)
 	for waits := false; !waits; { // more than the kernels take of it, and all of it with the gate
 		testnet.Send(t, client, make([]byte, 100<<10))
