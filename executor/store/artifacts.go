@@ -91,7 +91,7 @@ func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits, redact func(strin
 			kept = append(kept, api.Artifact{Name: fmt.Sprintf("%.128q", h.Name), Skipped: why})
 			continue
 		}
-		a, err := keep(dir, h, archive)
+		a, err := write(dir, h, archive)
 		if twice := (*ArchiveError)(nil); errors.As(err, &twice) && (other || renamed.has(name)) {
 			a, err = api.Artifact{Name: name, Skipped: "a secret was taken out of the name, and another file has the one without"}, nil
 		}
@@ -164,9 +164,9 @@ func unfit(name string) string {
 	return ""
 }
 
-// keep writes one file. That it does not exist yet is part of the defence: no
+// write writes one file. That it does not exist yet is part of the defence: no
 // entry of an archive can change what another has made.
-func keep(dir *os.Root, h *tar.Header, content io.Reader) (api.Artifact, error) {
+func write(dir *os.Root, h *tar.Header, content io.Reader) (api.Artifact, error) {
 	if parent := path.Dir(h.Name); parent != "." {
 		switch err := dir.MkdirAll(parent, 0o700); {
 		case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrExist):

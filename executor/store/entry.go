@@ -1,12 +1,10 @@
 package store
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"sync"
@@ -247,75 +245,4 @@ func (e *Entry) writeFile(name string, data []byte, durable bool) error {
 		return err
 	}
 	return e.root.Rename(tmp, e.path(name))
-}
-
-// reopen reads the record of an execution of an earlier process.
-func (s *Store) reopen(id string, lost func(Remains) api.Result) (*Entry, error) {
-	meta, err := s.readMeta(id)
-	if err != nil {
-		return nil, err
-	}
-	e := newEntry(s.root, meta)
-	if info, err := s.root.Stat(e.path(eventsFile)); err == nil {
-		e.size = info.Size()
-	}
-	switch _, err := s.root.Stat(e.path(resultFile)); {
-	case err == nil:
-		close(e.done)
-		return e, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	}
-	return e, s.mend(e, lost)
-}
-
-// mend ends an execution whose executor died: it cuts a line that was not
-// written whole and gives the execution its result.
-func (s *Store) mend(e *Entry, lost func(Remains) api.Result) error {
-	f, err := s.root.OpenFile(e.path(eventsFile), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	last, err := e.count(f)
-	if err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Truncate(e.size); err != nil {
-		f.Close()
-		return err
-	}
-	e.file = f
-	if last.Result == nil {
-		left, err := e.remains(f)
-		if err != nil {
-			s.log.Warn("what a run had of GitHub is not known", "run", e.Meta.ID, "error", err)
-		}
-		return e.Finish(lost(left))
-	}
-	e.file = nil // the result was the last thing that its executor wrote
-	close(e.done)
-	return errors.Join(f.Close(), e.writeResult(*last.Result))
-}
-
-// count sets seq and size from the whole lines in f and returns the last event.
-func (e *Entry) count(f *os.File) (api.Event, error) {
-	e.seq, e.size = 0, 0
-	var last []byte
-	for line, err := range lines(bufio.NewReader(f)) {
-		if err != nil {
-			return api.Event{}, err
-		}
-		e.seq++
-		e.size += int64(len(line))
-		last = append(last[:0], line...)
-	}
-	var ev api.Event
-	if last == nil {
-		return ev, nil
-	}
-	if err := json.Unmarshal(last, &ev); err != nil {
-		return ev, fmt.Errorf("read the last event: %w", err)
-	}
-	return ev, nil
 }

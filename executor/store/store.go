@@ -97,7 +97,11 @@ func Open(dir string, log *slog.Logger, lost func(Remains) api.Result) (*Store, 
 		return nil, fmt.Errorf("read the store %s: %w", dir, err)
 	}
 	for _, d := range dirs {
-		e, err := s.reopen(d.Name(), lost)
+		var e *Entry
+		meta, err := s.readMeta(d.Name())
+		if err == nil {
+			e, err = reopen(root, meta, log, lost)
+		}
 		if err != nil {
 			log.Warn("left out an unreadable execution", "run", d.Name(), "error", err)
 			continue
@@ -212,19 +216,19 @@ func (s *Store) All() []*Entry {
 	return all
 }
 
-// Sweep removes finished executions: all but the newest keep, and those that
-// were accepted before the given time. It returns the records that are gone.
-func (s *Store) Sweep(keep int, before time.Time) ([]Meta, error) {
+// Sweep removes finished executions: all but so many of the newest, and those that
+// were accepted before the given time. It returns what it removed.
+func (s *Store) Sweep(newest int, before time.Time) ([]Meta, error) {
 	var finished []*Entry
 	for _, e := range s.All() {
 		if e.Finished() {
 			finished = append(finished, e)
 		}
 	}
-	var gone []Meta
+	var removed []Meta
 	var errs []error
 	for i, e := range finished {
-		if i >= len(finished)-keep && !e.Meta.Accepted.Before(before) {
+		if i >= len(finished)-newest && !e.Meta.Accepted.Before(before) {
 			continue
 		}
 		if err := s.root.RemoveAll(e.Meta.ID); err != nil {
@@ -234,9 +238,9 @@ func (s *Store) Sweep(keep int, before time.Time) ([]Meta, error) {
 		s.mu.Lock()
 		delete(s.entries, e.Meta.ID)
 		s.mu.Unlock()
-		gone = append(gone, e.Meta)
+		removed = append(removed, e.Meta)
 	}
-	return gone, errors.Join(errs...)
+	return removed, errors.Join(errs...)
 }
 
 // Close closes the store. Readers that are under way end on their own.

@@ -41,8 +41,8 @@ type shutLevel struct {
 	at  int64
 }
 
-// An entry is one name in a directory.
-type entry struct {
+// A dirent is one name in a directory.
+type dirent struct {
 	name  string
 	isDir bool // certainly; else it may be one all the same
 	end   int64
@@ -137,7 +137,7 @@ func (l *levels) close() {
 
 // next returns the entry at which the level is, or false at the end. It returns the
 // same one until pass is called.
-func (v *level) next() (entry, bool, error) {
+func (v *level) next() (dirent, bool, error) {
 	for {
 		if len(v.unread) == 0 {
 			n, err := unix.Getdents(v.fd, v.buf)
@@ -145,7 +145,7 @@ func (v *level) next() (entry, bool, error) {
 				continue
 			}
 			if n <= 0 || err == unix.ENOENT { // the end, or the directory was removed
-				return entry{}, false, ignore(err, unix.ENOENT)
+				return dirent{}, false, ignore(err, unix.ENOENT)
 			}
 			v.unread = v.buf[:n]
 		}
@@ -158,17 +158,17 @@ func (v *level) next() (entry, bool, error) {
 }
 
 // pass goes to the entry behind e, which next has returned.
-func (v *level) pass(e entry) {
+func (v *level) pass(e dirent) {
 	v.unread, v.at, v.back = v.unread[e.size:], e.end, false
 }
 
 // parse reads the first entry that the kernel has put into a buffer: inode, position
 // of the next entry, length, type, and the name up to a zero (struct linux_dirent64).
-func parse(b []byte) entry {
+func parse(b []byte) dirent {
 	const nameAt = 19
 	size := int(binary.NativeEndian.Uint16(b[16:]))
 	name, _, _ := bytes.Cut(b[nameAt:size], []byte{0})
-	return entry{
+	return dirent{
 		name:  string(name),
 		isDir: b[18] == unix.DT_DIR,
 		end:   int64(binary.NativeEndian.Uint64(b[8:])),

@@ -64,7 +64,7 @@ func (m *measurement) run(ctx context.Context) error {
 }
 
 // visit counts one entry and goes into it if it is a directory.
-func (m *measurement) visit(dir int, e entry) error {
+func (m *measurement) visit(dir int, e dirent) error {
 	var st unix.Stat_t
 	if unix.Fstatat(dir, e.name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return nil // gone

@@ -36,7 +36,7 @@ type removal struct {
 
 func (r *removal) remove(parent int, name string) error {
 	for {
-		done, err := unlink(parent, entry{name: name})
+		done, err := unlink(parent, dirent{name: name})
 		if done || err != nil || r.failed != nil {
 			return errors.Join(r.failed, err)
 		}
@@ -80,7 +80,7 @@ func (r *removal) run() error {
 
 // visit removes an entry or goes into it. A directory that is left is visited once
 // more: then it is empty, or something in it could not be removed.
-func (r *removal) visit(v *level, e entry) error {
+func (r *removal) visit(v *level, e dirent) error {
 	done, err := unlink(v.fd, e)
 	if err == nil && !done && v.back && r.failed != nil {
 		v.pass(e)
@@ -106,7 +106,7 @@ func (r *removal) visit(v *level, e entry) error {
 
 // unlink removes a file or an empty directory. It reports whether that is gone; if
 // not, and without an error, it is a directory that holds something.
-func unlink(dir int, e entry) (gone bool, err error) {
+func unlink(dir int, e dirent) (removed bool, err error) {
 	if !e.isDir {
 		err = unix.Unlinkat(dir, e.name, 0)
 		if ignore(err, unix.ENOENT) == nil {
