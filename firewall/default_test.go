@@ -9,7 +9,7 @@ import (
 	"sallyport/firewall/firewalltest"
 )
 
-// TestDefaultAllowlist wants that the shipped file allows the hosts of the three
+// TestDefaultAllowlist requires that the shipped file allows the hosts of the three
 // groups with their subdomains, the two mirrors over plain HTTP too, and nothing else.
 //
 // probe: P9

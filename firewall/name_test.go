@@ -129,7 +129,7 @@ func TestParseNameCost(t *testing.T) {
 	}
 }
 
-// FuzzParseName wants that a name is canonical, and that no program takes it
+// FuzzParseName requires that a name is canonical, and that no program takes it
 // for an address.
 func FuzzParseName(f *testing.F) {
 	for _, s := range []string{"github.com", "GitHub.com.", "xn--mnchen-3ya.de", "127.1", "0x7f.1", "a.0x", "::1", "a..b", "r3---sn.x.com", "1.2.3.4.nip.io"} {

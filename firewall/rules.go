@@ -100,12 +100,12 @@ func newPolicy(r Rules) (*Policy, error) {
 		}
 	}
 	for e, by := range r.TakenOut {
-		taken, err1 := made.entry(e)
+		removed, err1 := made.entry(e)
 		removal, err2 := made.entry(by)
 		if err := errors.Join(err1, err2); err != nil {
 			return nil, err
 		}
-		p.takenOut[taken] = removal
+		p.takenOut[removed] = removal
 	}
 	p.digest = r.digest()
 	for row := range hosts.Resolvers.All() {

@@ -99,7 +99,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestInterruptTwice wants that the second signal ends the program at once: the
+// TestInterruptTwice requires that the second signal ends the program at once: the
 // command in the sandbox does not mind being asked to end.
 func TestInterruptTwice(t *testing.T) {
 	e := startExecutor(t, "")
@@ -116,7 +116,7 @@ func TestInterruptTwice(t *testing.T) {
 	}
 }
 
-// TestInterruptLogs wants that the follower of a log leaves the run alone.
+// TestInterruptLogs requires that the follower of a log leaves the run alone.
 func TestInterruptLogs(t *testing.T) {
 	e := startExecutor(t, "")
 	b := start(t, e, "run", "--", "sh", "-c", "echo begun >&2; sleep 3; echo the end")

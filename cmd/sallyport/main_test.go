@@ -55,7 +55,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// status N COMMAND... wants that the command ends with the code N.
+// status N COMMAND... requires that the command ends with the code N.
 func status(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	if err != nil {

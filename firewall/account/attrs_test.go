@@ -14,7 +14,7 @@ import (
 	"sallyport/firewall"
 )
 
-// TestLogAttrs wants that a record has the same keys and values in the log as
+// TestLogAttrs requires that a record has the same keys and values in the log as
 // in its JSON, all but the time.
 func TestLogAttrs(t *testing.T) {
 	full := Record{

@@ -29,7 +29,7 @@ type Ledger struct {
 	changes  []PolicyChange
 	first    map[string]*count // of each host
 	outcomes []outcome
-	spare    []count         // not used yet
+	unused   []count         // not used yet
 	text     strings.Builder // of hosts
 	quota    Quota           // of rows
 	overflow []VerdictSum
@@ -157,24 +157,24 @@ func (l *Ledger) outcome(o outcome) uint16 {
 // newRow makes a row for a host, which first, if not nil, has already. l.mu is
 // held.
 func (l *Ledger) newRow(host string, first *count) *count {
-	if len(l.spare) == 0 {
-		l.spare = make([]count, rowsAtOnce)
+	if len(l.unused) == 0 {
+		l.unused = make([]count, rowsAtOnce)
 	}
-	t := &l.spare[0]
-	l.spare = l.spare[1:]
+	t := &l.unused[0]
+	l.unused = l.unused[1:]
 	if first != nil {
 		t.host, t.next, first.next = first.host, first.next, t
 		return t
 	}
-	t.host = l.keep(host)
+	t.host = l.copyText(host)
 	l.first[t.host] = t
 	return t
 }
 
-// keep copies a string, which may be a part of a whole hello. l.mu is held.
-func (l *Ledger) keep(s string) string {
+// copyText copies a string, which may be a part of a whole hello. l.mu is held.
+func (l *Ledger) copyText(s string) string {
 	if l.text.Cap()-l.text.Len() < len(s) {
-		l.text = strings.Builder{} // what was kept before stays where it is
+		l.text = strings.Builder{} // what was copied before stays where it is
 		l.text.Grow(max(textAtOnce, len(s)))
 	}
 	at := l.text.Len()

@@ -43,7 +43,7 @@ func TestTally(t *testing.T) {
 	})
 }
 
-// TestTallyIsPrompt wants what a flood has left on record a second later, though
+// TestTallyIsPrompt requires that what a flood has left is on record a second later, though
 // nothing more comes.
 func TestTallyIsPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ const maxGrants = 1 << 18
 
 // compile puts the parts of the file together. It returns nil where they have faults.
 func (l *loader) compile(groups []*Group, texts []*PolicyText) *firewall.Policies {
-	c := &compiler{loader: l, groups: make(map[string]*Group), texts: make(map[string]*PolicyText), done: make(map[string]*effect)}
+	c := &compiler{loader: l, groups: make(map[string]*Group), texts: make(map[string]*PolicyText), done: make(map[string]*draft)}
 	for _, g := range groups {
 		c.groups[g.Name] = g
 	}
@@ -23,7 +23,7 @@ func (l *loader) compile(groups []*Group, texts []*PolicyText) *firewall.Policie
 	}
 	var rules []firewall.Rules
 	for _, p := range texts {
-		rules = append(rules, c.effect(p, nil).rules(p.Name))
+		rules = append(rules, c.draft(p, nil).rules(p.Name))
 	}
 	c.checkUnused(groups)
 	if l.Err() != nil {
@@ -49,18 +49,18 @@ type compiler struct {
 	*loader
 	groups map[string]*Group
 	texts  map[string]*PolicyText
-	done   map[string]*effect
+	done   map[string]*draft
 	grants int // so far, in all policies
 }
 
-// effect is what p extends and the groups it allows, less what it removes, and
+// draft is what p extends and the groups it allows, less what it removes, and
 // the hosts of its own list. What comes later decides for the same host and port.
-func (c *compiler) effect(p *PolicyText, path []string) *effect {
+func (c *compiler) draft(p *PolicyText, path []string) *draft {
 	if e, ok := c.done[p.Name]; ok {
 		return e
 	}
 	if c.grants > maxGrants {
-		return newEffect()
+		return newDraft()
 	}
 	e := c.inherited(p, append(path, p.Name))
 	c.addGroups(e, p)
@@ -97,27 +97,27 @@ func (c *compiler) effect(p *PolicyText, path []string) *effect {
 	return e
 }
 
-// inherited is a copy of the effect of the policy that p extends.
-func (c *compiler) inherited(p *PolicyText, path []string) *effect {
+// inherited is a copy of the draft of the policy that p extends.
+func (c *compiler) inherited(p *PolicyText, path []string) *draft {
 	if p.Extends == "" {
-		return newEffect()
+		return newDraft()
 	}
 	field := wordPolicies + "." + show(p.Name) + "." + wordExtends
 	parent, ok := c.texts[p.Extends]
 	switch {
 	case !ok:
 		c.Fault(p.extendsAt, field, "no policy is called %s%s", quote(p.Extends), suggest(p.Extends, slices.Sorted(maps.Keys(c.texts))))
-		return newEffect()
+		return newDraft()
 	case slices.Contains(path, p.Extends):
 		c.Fault(p.extendsAt, field, "goes round in a circle: %s", show(strings.Join(append(path, p.Extends), " -> ")))
-		return newEffect()
+		return newDraft()
 	}
-	return c.effect(parent, path).clone()
+	return c.draft(parent, path).clone()
 }
 
 // addGroups adds the groups that p allows. Two that admit different private
 // ranges for one host contradict each other.
-func (c *compiler) addGroups(e *effect, p *PolicyText) {
+func (c *compiler) addGroups(e *draft, p *PolicyText) {
 	own := make(grants)
 	for _, item := range p.Allow {
 		g := c.group(item, c.Fault)
@@ -159,7 +159,7 @@ func (c *compiler) group(item Item, unknown finder) *Group {
 }
 
 // remove removes a group or a host, and warns if that changes nothing.
-func (c *compiler) remove(e *effect, item Item) {
+func (c *compiler) remove(e *draft, item Item) {
 	hosts := []*firewall.Entry{item.Host}
 	if item.Host == nil {
 		g := c.group(item, c.warn)

@@ -9,7 +9,7 @@ import (
 )
 
 // TestSuggestions puts what a message says to write in the place of what is wrong,
-// and wants that the file is right then.
+// and requires that the file is right then.
 func TestSuggestions(t *testing.T) {
 	suggested := regexp.MustCompile(`write (?:each with a dash of its own, or |a blank behind the dash, |the host alone, )?(?:"([^"]+)"|(\[[^\]]*\]|\{[^}]*\}|any$))`)
 	for _, test := range []struct{ before, bad, behind string }{

@@ -67,7 +67,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// checkErrors wants that every fault has a place in the file and that no
+// checkErrors requires that every fault has a place in the file and that no
 // message holds bytes that could fool a terminal.
 func checkErrors(t *testing.T, err error, src []byte) {
 	t.Helper()
@@ -180,7 +180,7 @@ policies:
 	}
 }
 
-// TestNarrowingGoesThrough wants that nothing which takes hosts away, or is left over
+// TestNarrowingGoesThrough requires that nothing which takes hosts away, or is left over
 // where somebody took hosts away, keeps a file from being read: it would leave in
 // force what should be gone. What names too much stays a fault.
 func TestNarrowingGoesThrough(t *testing.T) {
@@ -245,7 +245,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// FuzzParse wants that a file is refused with places, or gives the same
+// FuzzParse requires that a file is refused with places, or gives the same
 // policies twice, none of which goes below the floor.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(firewalltest.Anything))

@@ -55,7 +55,7 @@ func fits(s *jsonschema.Schema, text []byte) error {
 	return s.Validate(v)
 }
 
-// TestSchemaTakesWhatIsRight wants that no editor complains of a right file.
+// TestSchemaTakesWhatIsRight requires that no editor complains of a right file.
 func TestSchemaTakesWhatIsRight(t *testing.T) {
 	s, _ := schema(t)
 	texts := map[string][]byte{"firewalltest.Family": []byte(firewalltest.Family), "forms": []byte(`version: 1

@@ -83,7 +83,7 @@ func shipped(t *testing.T) map[string]*firewall.Policy {
 	return map[string]*firewall.Policy{"strict": strict, "open": open}
 }
 
-// wantNever wants that no policy allows host, or what is under it, on any port, for
+// wantNever requires that no policy allows host, or what is under it, on any port, for
 // that reason.
 func wantNever(t *testing.T, policies map[string]*firewall.Policy, host string, reason firewall.Reason) {
 	t.Helper()

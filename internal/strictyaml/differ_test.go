@@ -101,7 +101,7 @@ func differs(src []byte) string {
 	return ""
 }
 
-// TestOneReading wants that what looks like one thing and reads as another is refused,
+// TestOneReading requires that what looks like one thing and reads as another is refused,
 // with its place, beside what differs from it in nothing else and is taken.
 //
 // probe: P1
@@ -145,7 +145,7 @@ func TestOneReading(t *testing.T) {
 	}
 }
 
-// FuzzDiffer wants that a file which is taken here is taken by another parser, too,
+// FuzzDiffer requires that a file which is taken here is taken by another parser, too,
 // and says the same there.
 func FuzzDiffer(f *testing.F) {
 	for _, text := range []string{

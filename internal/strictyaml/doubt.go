@@ -185,7 +185,7 @@ func (v indents) Visit(n ast.Node) ast.Visitor {
 	return v
 }
 
-// below wants that n, on a line below head, begins at column least or further right.
+// below requires that n, on a line below head, begins at column least or further right.
 func (v indents) below(head Pos, least int, n ast.Node, what string) {
 	if n == nil || n.Type() == ast.NullType || v.bracketed {
 		return

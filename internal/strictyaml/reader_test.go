@@ -54,7 +54,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestFaults wants the faults of a file all at once, in the order of their places.
+// TestFaults requires the faults of a file all at once, in the order of their places.
 func TestFaults(t *testing.T) {
 	terse := rules()
 	terse.Terse, terse.NumberKeys = true, false
@@ -123,7 +123,7 @@ func TestZeroRules(t *testing.T) {
 	}
 }
 
-// FuzzRead wants that a file is read, or refused with places that are in it and in
+// FuzzRead requires that a file is read, or refused with places that are in it and in
 // order, in text that is fit for a terminal.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("name: hall\ntags: [a, 7]\nrooms: {12: x}\n"))

@@ -64,7 +64,7 @@ func SafeJSON(data []byte) []byte {
 	return b
 }
 
-// utf16Pair splits r as JSON's escapes want it.
+// utf16Pair splits r as the escapes of JSON require.
 func utf16Pair(r rune) (high, low rune) {
 	r -= 0x10000
 	return 0xd800 + r>>10, 0xdc00 + r&0x3ff

@@ -94,7 +94,7 @@ func inWords(in []byte, p *patch.Patch) string {
 	return b.String()
 }
 
-// checkPatch wants that a patch takes nothing out of the file, parses, and opens
+// checkPatch requires that a patch takes nothing out of the file, parses, and opens
 // what it says and nothing else.
 func checkPatch(t *testing.T, in []byte, policy string, p *patch.Patch) {
 	t.Helper()
@@ -188,7 +188,7 @@ func TestRisks(t *testing.T) {
 	}
 }
 
-// FuzzAllow wants that no file and no host make a patch that is not right.
+// FuzzAllow requires that no file and no host make a patch that is not right.
 func FuzzAllow(f *testing.F) {
 	paths, _ := filepath.Glob("testdata/*.txtar")
 	for _, path := range append(paths, "../../../allowlist.yaml") {

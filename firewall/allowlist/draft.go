@@ -7,8 +7,8 @@ import (
 	"sallyport/firewall/budget"
 )
 
-// An effect is what a policy comes to while its parts are put together.
-type effect struct {
+// A draft is a policy while its parts are put together.
+type draft struct {
 	any      bool
 	anyLine  int
 	ech      *bool  // nil where no policy says
@@ -29,13 +29,13 @@ func (g grants) add(e *firewall.Entry, port uint16) {
 	g[e.Scope][port] = e
 }
 
-func newEffect() *effect {
-	return &effect{
+func newDraft() *draft {
+	return &draft{
 		grants: make(grants), removed: make(map[firewall.Scope]*firewall.Entry), takenOut: make(map[*firewall.Entry]*firewall.Entry),
 	}
 }
 
-func (e *effect) clone() *effect {
+func (e *draft) clone() *draft {
 	c := *e
 	c.grants, c.removed, c.takenOut = make(grants), maps.Clone(e.removed), maps.Clone(e.takenOut)
 	for s, ports := range e.grants {
@@ -44,7 +44,7 @@ func (e *effect) clone() *effect {
 	return &c
 }
 
-func (e *effect) add(host *firewall.Entry) {
+func (e *draft) add(host *firewall.Entry) {
 	for _, port := range host.Ports {
 		e.grants.add(host, port)
 	}
@@ -52,7 +52,7 @@ func (e *effect) add(host *firewall.Entry) {
 
 // remove takes away the scope of host: what lies in it goes, and where a wider
 // entry still covers it, a mark stays. It reports whether anything changed.
-func (e *effect) remove(host *firewall.Entry) bool {
+func (e *draft) remove(host *firewall.Entry) bool {
 	changed := false
 	for scope, ports := range e.grants {
 		if !host.Covers(scope) {
@@ -75,7 +75,7 @@ func (e *effect) remove(host *firewall.Entry) bool {
 }
 
 // covered reports whether something wider than s allows names in s.
-func (e *effect) covered(s firewall.Scope) bool {
+func (e *draft) covered(s firewall.Scope) bool {
 	if e.removed[s] != nil {
 		return false
 	}
@@ -90,9 +90,9 @@ func (e *effect) covered(s firewall.Scope) bool {
 	return e.any
 }
 
-// rules are the effect as package firewall takes it, each entry with the proxy by which
+// rules are the draft as package firewall takes it, each entry with the proxy by which
 // this policy reaches it.
-func (e *effect) rules(policy string) firewall.Rules {
+func (e *draft) rules(policy string) firewall.Rules {
 	r := firewall.Rules{
 		Policy: policy, Remove: e.removed, TakenOut: e.takenOut, Allow: make(grants),
 		Any: e.any, AnyLine: e.anyLine, PassECH: e.any, Via: Route("", e.via), Budget: e.budget,
