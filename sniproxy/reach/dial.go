@@ -249,7 +249,7 @@ func (t *try) Ready(events uint32) (again bool) {
 		t.dial.open--
 		t.dial.connected(Conn{FD: t.fd, Addr: t.addr, Registered: true, Events: events}, t)
 	}
-	return false
+	return true // what follows a connection is often there already
 }
 
 // Panicked is called by the loop.
