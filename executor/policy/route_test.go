@@ -10,6 +10,7 @@ import (
 
 	"sallyport/executor/api"
 	"sallyport/executor/policy"
+	"sallyport/firewall"
 	"sallyport/firewall/allowlist"
 )
 
@@ -135,6 +136,13 @@ func (deaf) Judge(context.Context, string, string, uint16, []netip.Addr) (api.De
 	return api.Destination{}, errors.New("the gate is gone")
 }
 
+// careless allows a name and forgets its addresses.
+type careless struct{}
+
+func (careless) Judge(context.Context, string, string, uint16, []netip.Addr) (api.Destination, error) {
+	return api.Destination{Allowed: true, Reason: string(firewall.ReasonListed)}, nil
+}
+
 // TestRouteWithoutGate: what cannot be judged is denied.
 func TestRouteWithoutGate(t *testing.T) {
 	e, denial := parse(t, modal).Resolve(policy.Query{Tenant: policy.Operator}, policy.Installed{DefaultEgress: "strict"})
@@ -144,6 +152,9 @@ func TestRouteWithoutGate(t *testing.T) {
 	call := policy.Call{Host: "api.github.com", Port: 443, Addrs: []netip.Addr{public}}
 	if r, err := e.Route(t.Context(), "call.http", call, deaf{}); err == nil || r.Route != api.RouteDenied {
 		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := e.Route(t.Context(), "call.http", call, careless{}); err != nil || r.Route != api.RouteDenied {
+		t.Errorf("with an address that was not judged: %+v, %v", r, err)
 	}
 	if r, err := e.Route(t.Context(), "call.http", call, policy.Allowlist{}); err != nil || r.Route != api.RouteDenied {
 		t.Errorf("without an allowlist: %+v, %v", r, err)
