@@ -20,6 +20,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/dispatch"
 	"sallyport/executor/plan"
+	"sallyport/executor/statedir"
 	"sallyport/githubauth"
 	"sallyport/githubauth/githubtest"
 	"sallyport/githubauth/scope"
@@ -254,10 +255,28 @@ func (h *harness) places(id string) map[string]string {
 				h.t.Error(err)
 			}
 			places[path] = string(text)
+			if records := filepath.Join(statedir.Audit(h.config.State), "records"); filepath.Dir(path) == records {
+				places[path] = statements(h.t, text)
+			}
 		}
 		return err
 	})
+	delete(places, filepath.Join(statedir.Audit(h.config.State), "key.pem")) // not GitHub's
 	return places
+}
+
+// statements are those of a file of the audit log, out of their base64.
+func statements(t testing.TB, records []byte) string {
+	t.Helper()
+	var text strings.Builder
+	for line := range bytes.Lines(records) {
+		var rec struct{ Envelope struct{ Payload []byte } }
+		if err := json.Unmarshal(line, &rec); err != nil || len(rec.Envelope.Payload) == 0 {
+			t.Errorf("an audit record cannot be read: %v", err)
+		}
+		text.Write(rec.Envelope.Payload)
+	}
+	return text.String()
 }
 
 // wantNoKey checks that nothing of the App's private key went to the backend.

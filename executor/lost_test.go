@@ -2,6 +2,7 @@ package executor_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"sallyport/entrypoint/wire"
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
+	"sallyport/executor/audit"
+	"sallyport/executor/statedir"
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 )
@@ -35,6 +38,16 @@ func (h *harness) recorded(name, script string) agent.Outcome {
 	return p.Finish(wire.Exit{})
 }
 
+// copyState copies a state directory as it is in this moment. The copy of the audit key has
+// the mode of the key, without which it would not be taken.
+func copyState(t *testing.T, to, from string) {
+	t.Helper()
+	key := filepath.Join(statedir.Audit(to), "key.pem")
+	if err := errors.Join(os.CopyFS(to, os.DirFS(from)), os.Chmod(key, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 const piRequest = `{"prompt":"Look around.","config":{"agent":"pi","model":"anthropic/claude-sonnet-4-6"}}`
 
 // TestLost kills an executor in the middle of a run: another one starts on a copy of
@@ -55,9 +68,7 @@ func TestLost(t *testing.T) {
 	h.gate.decide(account.Record{Kind: account.KindDNS, Host: "evil.example", Verdict: firewall.Deny, Reason: firewall.ReasonNotListed})
 	h.await(id, func(ev api.Event) bool { return ev.Decision != nil && ev.Decision.Verdict == firewall.Deny })
 	killed := filepath.Join(t.TempDir(), "state")
-	if err := os.CopyFS(killed, os.DirFS(h.config.State)); err != nil {
-		t.Fatal(err)
-	}
+	copyState(t, killed, h.config.State)
 	g.fault(`{"only":"revoke","status":403,"body":"{}"}`)
 	h.end()
 
@@ -68,9 +79,7 @@ func TestLost(t *testing.T) {
 
 	boot := func(receipts map[string]account.Receipt) api.Result {
 		h.config.State = filepath.Join(t.TempDir(), "state")
-		if err := os.CopyFS(h.config.State, os.DirFS(killed)); err != nil {
-			t.Fatal(err)
-		}
+		copyState(t, h.config.State, killed)
 		h.config.Boot = func(context.Context) (map[string]account.Receipt, error) { return receipts, nil }
 		h.boot()
 		defer h.end()
@@ -78,6 +87,11 @@ func TestLost(t *testing.T) {
 		wantCode(t, res, api.CodeLost)
 		if events := h.events(id, ""); !reflect.DeepEqual(events[len(events)-1].Result, &res) {
 			t.Errorf("the last event is %+v, the result %+v", events[len(events)-1], res)
+		}
+		records, _ := audited(t, h.config.State, res)
+		if len(records) != 1 || records[0].Outcome.State != audit.StateLost || records[0].Outcome.Ended != nil || records[0].Command.Argv[0] != "pi" ||
+			records[0].Agent.Model != "claude-sonnet-4-6" || !records[0].Network.Boundary.Passed || records[0].Tokens[0].Owner != "acme" {
+			t.Errorf("the audit records are %+v", records)
 		}
 		return res
 	}
@@ -138,9 +152,7 @@ func TestLostCommand(t *testing.T) {
 	h.awaitText(first, "done")
 	queued := h.begin(command("true"))
 	killed := filepath.Join(t.TempDir(), "state")
-	if err := os.CopyFS(killed, os.DirFS(h.config.State)); err != nil {
-		t.Fatal(err)
-	}
+	copyState(t, killed, h.config.State)
 	h.do(http.MethodDelete, "/v1/executions/"+first, "")
 	want := h.finish(first)
 	h.end()

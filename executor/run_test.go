@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 	if !strings.Contains(res.Output, "the prompt") || !strings.Contains(res.Output, "\n2\n") {
 		t.Errorf("output = %q, want the prompt and an empty workspace", res.Output)
 	}
-	if res.ExecutionID != id || res.Isolation != (api.Isolation{Backend: "docker", Model: "container"}) {
+	if res.ExecutionID != id || res.Isolation != (api.Isolation{Backend: "docker", Model: "container", Sandbox: res.Isolation.Sandbox}) || res.Isolation.Sandbox == "" {
 		t.Errorf("execution %q, isolation %+v", res.ExecutionID, res.Isolation)
 	}
 	if res.Receipt.Policy != "strict" || res.Receipt.Digest != "sha256:strict" {

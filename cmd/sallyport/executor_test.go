@@ -42,13 +42,15 @@ type testExecutor struct {
 	url   string
 	flaky string // the same, over connections that break
 	state string // a state directory with the socket of the same
+	own   string // the executor's own state directory
 }
 
 // startExecutor starts an executor. breach names a probe that gets out of its cells.
 func startExecutor(t *testing.T, breach string) testExecutor {
 	t.Helper()
+	own := filepath.Join(t.TempDir(), "state")
 	e, err := executor.New(executor.Config{Token: testToken, Config: dispatch.Config{
-		State:   filepath.Join(t.TempDir(), "state"),
+		State:   own,
 		Version: "v0-test",
 		Service: plan.Service{
 			Agents: agent.All(),
@@ -100,7 +102,7 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 		local.Close()
 		flaky.Close()
 	})
-	return testExecutor{url: srv.URL, flaky: flaky.URL, state: state}
+	return testExecutor{url: srv.URL, flaky: flaky.URL, state: state, own: own}
 }
 
 // nobody is an address where nothing listens.

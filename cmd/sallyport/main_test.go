@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs testdata/*.txtar against a real executor whose sandboxes are
 // plain processes. $FLAKY is the same executor behind connections that break
-// after every few events, $STATE a directory with its socket, $SICK one that is not ready, $NOBODY an address where
+// after every few events, $STATE a directory with its socket, $OWN its own, $SICK one that is not ready, $NOBODY an address where
 // nothing listens. $GITHUB_* are of a GitHub where an App has one installation.
 func TestScripts(t *testing.T) {
 	healthy := startExecutor(t, "")
@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SALLYPORT_TOKEN", testToken)
 			env.Setenv("FLAKY", healthy.flaky)
 			env.Setenv("STATE", healthy.state)
+			env.Setenv("OWN", healthy.own)
 			env.Setenv("SICK", sick.url)
 			env.Setenv("NOBODY", nobody(t))
 			gitHub.setenv(env)

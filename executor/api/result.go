@@ -38,8 +38,17 @@ type Result struct {
 	// EffectivePolicy is what the run might do at most, computed when it was accepted; nil
 	// in a record of before there were any.
 	EffectivePolicy *EffectivePolicy `json:"effectivePolicy,omitempty"`
+	// Audit says where in the audit log the record of this run is; nil where none could be
+	// written.
+	Audit *AuditPlace `json:"audit,omitempty"`
 	// OutputTruncated says that Output was cut at the cap.
 	OutputTruncated bool `json:"outputTruncated,omitempty"`
+}
+
+// An AuditPlace says where in the audit log a record is, and which one it is.
+type AuditPlace struct {
+	Index  int64  `json:"index"`
+	SHA256 string `json:"sha256"` // of the record's envelope, in hexadecimal
 }
 
 // An Artifact is a file that the run declared and the executor keeps.
@@ -66,8 +75,9 @@ type Timings struct {
 
 // Isolation says what held the sandbox.
 type Isolation struct {
-	Backend string `json:"backend"` // docker
-	Model   string `json:"model"`   // container
+	Backend string `json:"backend"`           // docker
+	Model   string `json:"model"`             // container
+	Sandbox string `json:"sandbox,omitempty"` // the backend's identifier of it; empty where none was started
 }
 
 // Code is a stable failure code.

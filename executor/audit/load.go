@@ -83,8 +83,13 @@ func openCheckpoint(text string, key PublicKey) (checkpoint, error) {
 }
 
 // load reads the state of the log from its files. The caller has the lock.
-func (l *Log) load() error {
+func (l *Log) load() (err error) {
 	l.size = -1
+	defer func() {
+		if err != nil {
+			l.size = -1 // so that nothing is appended to what was not understood
+		}
+	}()
 	key, err := loadKey(l.root, keyFile)
 	if err != nil {
 		return err

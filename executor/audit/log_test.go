@@ -246,6 +246,34 @@ func TestTornWrite(t *testing.T) {
 	}
 }
 
+// TestSpoiltMeanwhile has a file change under an open log: nothing is appended, not at the
+// second attempt either, until it is what it was.
+func TestSpoiltMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir)
+	appendAll(t, l, 0, 1)
+	file := filepath.Join(dir, recordsFile(0))
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(bytes.Clone(whole), "no record\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if p, err := l.Append(sample(9)); err == nil {
+			t.Errorf("a record was appended to what is no log, at %+v", p)
+		}
+	}
+	if err := os.WriteFile(file, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	appendAll(t, l, 1, 2)
+	if _, names := runs(t, dir, Trust{Keys: []PublicKey{l.Key()}}); !slices.Equal(names, numbered(2)) {
+		t.Errorf("%v", names)
+	}
+}
+
 // TestFullDisk has one write fail; the record is not in the log, and the next is.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/audit"
 	"sallyport/executor/backend"
 	"sallyport/executor/policy"
 	"sallyport/executor/proof"
@@ -37,6 +38,7 @@ type Dispatcher struct {
 	lock     *os.File
 	store    *store.Store
 	tokens   *tokens.Keeper // nil without access to GitHub
+	audit    *auditor
 	runner   *task.Runner
 	metrics  *metrics
 	health   *sharedQuestion[control.Health] // of the gate
@@ -84,10 +86,15 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	runner := newRunner(cfg, backends)
-	st, err := cfg.openStore(aftermath{backends: backends, redactor: runner.Redactor, tokens: ended, log: cfg.Log})
+	records, err := audit.Open(statedir.Audit(cfg.State))
 	if err != nil {
 		return nil, errors.Join(err, closeTokens(keeper), lock.Close())
+	}
+	auditor := &auditor{log: records, errors: cfg.Log}
+	runner := newRunner(cfg, backends)
+	st, err := cfg.openStore(aftermath{backends: backends, redactor: runner.Redactor, tokens: ended, audit: auditor, log: cfg.Log})
+	if err != nil {
+		return nil, errors.Join(err, records.Close(), closeTokens(keeper), lock.Close())
 	}
 	cleaner := statedir.NewCleaner(runner.Places.Workspaces, cfg.Log)
 	cleaner.First()
@@ -98,6 +105,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		lock:     lock,
 		store:    st,
 		tokens:   keeper,
+		audit:    auditor,
 		runner:   runner,
 		backends: backends,
 		proofs:   map[string]*proof.Proof{},
@@ -203,7 +211,7 @@ func (d *Dispatcher) Drain(ctx context.Context) error {
 
 // Close gives the state directory back, once nothing runs and nobody asks.
 func (d *Dispatcher) Close() error {
-	return errors.Join(closeTokens(d.tokens), d.store.Close(), d.lock.Close())
+	return errors.Join(closeTokens(d.tokens), d.store.Close(), d.audit.log.Close(), d.lock.Close())
 }
 
 // sweepPause is the time between two searches for executions that are too old.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/audit"
+	"sallyport/executor/place"
 	"sallyport/executor/plan"
 	"sallyport/executor/queue"
 	"sallyport/executor/store"
@@ -26,6 +28,10 @@ func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ti
 			log.Error("an event could not be recorded", "error", err)
 		}
 	}
+	known := draft(p, entry.Meta, d.backends.Isolation(p.Backend), d.runner.Redactor)
+	if err := keepDraft(entry, known, nil); err != nil {
+		log.Error("the draft of an audit record could not be written", "error", err)
+	}
 	note(api.Event{Type: api.EventAccepted, Execution: id})
 	note(api.Event{Type: api.EventStage, Stage: "queue"})
 
@@ -38,7 +44,10 @@ func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ti
 		if user, lent := ticket.User(); lent {
 			p.UID, p.GID = user, user
 		}
-		res = d.proceed(ctx, p, entry, timings)
+		res = d.proceed(ctx, p, entry, known, timings)
+	}
+	if err := entry.Look(func(left store.Remains) { d.audit.add(left, audit.StateFinished, &res) }); err != nil {
+		log.Error("what is on disk of a run cannot be read for its audit record", "error", err)
 	}
 	ticket.Leave() // first, so that whoever sees the result finds the place free
 	d.mu.Lock()
@@ -63,12 +72,16 @@ func await(ctx context.Context, ticket *queue.Ticket) *api.Error {
 }
 
 // proceed runs the plan once the boundary has been proven.
-func (d *Dispatcher) proceed(ctx context.Context, p *plan.Plan, entry *store.Entry, timings api.Timings) api.Result {
+func (d *Dispatcher) proceed(ctx context.Context, p *plan.Plan, entry *store.Entry, known audit.Record, timings api.Timings) api.Result {
 	failure := d.proofs[p.Backend].Await(ctx)
 	if ctx.Err() != nil {
 		failure = why(ctx)
 	}
 	if failure != nil {
+		return task.Failed(entry.Meta.ID, entry.Meta.Accepted, d.backends.Isolation(p.Backend), timings, failure)
+	}
+	if err := keepDraft(entry, known, d.proofs[p.Backend].Report()); err != nil {
+		failure = place.StartFailed("write down what is to run", err)
 		return task.Failed(entry.Meta.ID, entry.Meta.Accepted, d.backends.Isolation(p.Backend), timings, failure)
 	}
 	return d.runner.Run(ctx, p, entry, timings)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sallyport/executor/api"
+	"sallyport/executor/audit"
 	"sallyport/executor/backend"
 	"sallyport/executor/place"
 	"sallyport/executor/redact"
@@ -21,6 +22,7 @@ type aftermath struct {
 	redactor *redact.Redactor
 	receipts map[string]account.Receipt // the gate's, by run
 	tokens   map[string][]tokens.Ending // by run
+	audit    *auditor
 	log      *slog.Logger
 }
 
@@ -58,6 +60,7 @@ func (a *aftermath) lost(left store.Remains) api.Result {
 		res.Github = left.Github
 		a.addEndings(res.Github, m.ID)
 	}
+	a.audit.add(left, audit.StateLost, &res)
 	return res
 }
 

@@ -44,6 +44,9 @@ func (d *Dispatcher) able() error {
 	if d.queue.Closed() {
 		return errors.New("the executor is being shut down")
 	}
+	if err := d.audit.settle(); err != nil {
+		return unaudited(err)
+	}
 	return d.state.get()
 }
 

@@ -44,6 +44,9 @@ func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*sto
 	if why := denying(health); why != nil {
 		return nil, api.Unavailable(api.CodeGateUnavailable, why.Error())
 	}
+	if err := d.audit.settle(); err != nil {
+		return nil, api.Unavailable(api.CodeStartFailed, unaudited(err).Error())
+	}
 	p, problem := d.judge(by, req, health)
 	if problem != nil {
 		return nil, problem

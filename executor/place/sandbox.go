@@ -31,6 +31,14 @@ func (p *Place) Start(ctx context.Context) *api.Error {
 	return nil
 }
 
+// Sandbox is the backend's identifier of the sandbox, empty before it was started.
+func (p *Place) Sandbox() string {
+	if p == nil || p.sandbox == nil {
+		return ""
+	}
+	return p.sandbox.ID
+}
+
 // Ready waits for PID 1 and returns the wire to it, which ends with the sandbox. A
 // sandbox that does not come up is never given a job.
 func (p *Place) Ready(ctx context.Context) (*wire.Session, *api.Error) {

@@ -156,6 +156,12 @@ func (p *Proof) state() (report *api.BoundaryReport, changed <-chan struct{}, er
 	return p.report, p.changed, p.err
 }
 
+// Report is that of the last check that could be made, nil before the first.
+func (p *Proof) Report() *api.BoundaryReport {
+	report, _, _ := p.state()
+	return report
+}
+
 // Why says why no run may start, or nothing.
 func (p *Proof) Why() string {
 	report, _, err := p.state()

@@ -21,6 +21,7 @@ const (
 	gateDir       = "gate"   // the live allowlist; scripts/up puts it there
 	tokenFile     = "token"
 	socketFile    = "api.sock"
+	auditDir      = "audit" // signed records of runs, and the key
 	lockFile      = "lock"
 )
 
@@ -38,6 +39,9 @@ func Workspaces(state string) string { return filepath.Join(state, workspacesDir
 
 // Tokens is the directory of the GitHub tokens of runs under way.
 func Tokens(state string) string { return filepath.Join(state, tokensDir) }
+
+// Audit is the directory of the audit log and its key.
+func Audit(state string) string { return filepath.Join(state, auditDir) }
 
 // Lock makes the state directory and locks it for as long as the file is open.
 func Lock(state string) (*os.File, error) {

@@ -146,6 +146,7 @@ func (e *Entry) writeResult(res api.Result) error {
 	err = e.writeFile(resultFile, data, true)
 	if err == nil {
 		e.root.Remove(e.path(githubFile)) // the result has it now
+		e.root.Remove(e.path(draftFile))  // and the audit log this
 	}
 	return err
 }

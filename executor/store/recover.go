@@ -14,13 +14,46 @@ import (
 	"sallyport/executor/api"
 )
 
-// Remains are what an executor that died has left of an execution.
+// Remains are what is on disk of an execution that has no result yet.
 type Remains struct {
 	Meta Meta
-	// Events are those on record; one that cannot be read is left out.
+	// Events are those on record; one that cannot be read is left out. Lines are the same
+	// as they are stored, each with its newline and valid until the next is taken.
 	Events iter.Seq[api.Event]
+	Lines  iter.Seq[[]byte]
+	// Policy is what the execution might do at most; nil where that is not on record.
+	Policy *api.EffectivePolicy
+	// Draft is what KeepDraft was given last, nil for nothing.
+	Draft []byte
 	// Github is what KeepGithub was given last, nil for nothing.
 	Github *api.GithubReceipt
+}
+
+// KeepDraft writes down what is known of the run's audit record while the run goes on.
+func (e *Entry) KeepDraft(draft []byte) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.file == nil {
+		return ErrFinished
+	}
+	if err := e.writeFile(draftFile, draft, false); err != nil {
+		return fmt.Errorf("write down the draft of the audit record of %s: %w", e.Meta.ID, err)
+	}
+	return nil
+}
+
+// Look calls f, in any case, with what can be read on disk of an execution that has no
+// result yet.
+func (e *Entry) Look(f func(Remains)) error {
+	file, err := e.root.Open(e.path(eventsFile))
+	if err != nil {
+		f(Remains{Meta: e.Meta})
+		return fmt.Errorf("look at what is on disk of %s: %w", e.Meta.ID, err)
+	}
+	defer file.Close()
+	left, err := e.remains(file, e.Size())
+	f(left)
+	return err
 }
 
 // KeepGithub writes down what the run can do on GitHub, for an executor that does
@@ -41,27 +74,45 @@ func (e *Entry) KeepGithub(r api.GithubReceipt) error {
 	return nil
 }
 
-// remains are those of an execution whose events are the whole lines of f.
-func (e *Entry) remains(f *os.File) (Remains, error) {
-	r := Remains{Meta: e.Meta, Events: func(yield func(api.Event) bool) {
-		for line, err := range lines(bufio.NewReader(io.NewSectionReader(f, 0, e.size))) {
-			var ev api.Event
-			if err != nil || json.Unmarshal(line, &ev) == nil && !yield(ev) {
+// remains are those of an execution whose events are the first size bytes of f.
+func (e *Entry) remains(f *os.File, size int64) (Remains, error) {
+	r := Remains{Meta: e.Meta, Policy: e.policy()}
+	r.Lines = func(yield func([]byte) bool) {
+		for line, err := range lines(bufio.NewReader(io.NewSectionReader(f, 0, size))) {
+			if err != nil || !yield(line) {
 				return
 			}
 		}
-	}}
-	data, err := e.root.ReadFile(e.path(githubFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
 	}
-	if err == nil {
+	r.Events = func(yield func(api.Event) bool) {
+		for line := range r.Lines {
+			var ev api.Event
+			if json.Unmarshal(line, &ev) == nil && !yield(ev) {
+				return
+			}
+		}
+	}
+	var err error
+	if r.Draft, err = e.kept(draftFile); err != nil {
+		return r, fmt.Errorf("read the draft of the audit record: %w", err)
+	}
+	data, err := e.kept(githubFile)
+	if err == nil && data != nil {
 		err = json.Unmarshal(data, &r.Github)
 	}
 	if err != nil {
 		return r, fmt.Errorf("read the access to GitHub: %w", err)
 	}
 	return r, nil
+}
+
+// kept is a file of the execution, nil where there is none.
+func (e *Entry) kept(name string) ([]byte, error) {
+	data, err := e.root.ReadFile(e.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
 }
 
 // reopen makes the entry of an execution of an earlier process.
@@ -98,9 +149,9 @@ func (e *Entry) recover(log *slog.Logger, lost func(Remains) api.Result) error {
 	}
 	e.file = f
 	if last.Result == nil {
-		left, err := e.remains(f)
+		left, err := e.remains(f, e.size)
 		if err != nil {
-			log.Warn("what a run had of GitHub is not known", "run", e.Meta.ID, "error", err)
+			log.Warn("what an executor that died has left of a run cannot be read", "run", e.Meta.ID, "error", err)
 		}
 		return e.Finish(lost(left))
 	}

@@ -39,6 +39,7 @@ const (
 	resultFile   = "result.json"
 	policyFile   = "policy.json"
 	githubFile   = "github.json"
+	draftFile    = "audit.json"
 	artifactsDir = "artifacts"
 )
 

@@ -56,7 +56,9 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, e *store.Entry, timings 
 	t := &task{Runner: r, plan: p, rec: newRecorder(r, p, e, fail), timings: timings}
 	t.err = t.perform(ctx)
 	t.timings.Total = t.rec.since()
-	res := t.result(e.Meta.ID, t.timings, r.Places.Backends.Isolation(p.Backend))
+	isolation := r.Places.Backends.Isolation(p.Backend)
+	isolation.Sandbox = t.place.Sandbox()
+	res := t.result(e.Meta.ID, t.timings, isolation)
 	t.rec.close(res)
 	return res
 }
