@@ -95,6 +95,7 @@ func (h *harness) defaults() executor.Config {
 	if uid == 0 {
 		uid, users = 10001, 2
 	}
+	client := &control.Client{Socket: h.gate.socket}
 	return executor.Config{Token: testToken, Config: dispatch.Config{
 		State:   filepath.Join(h.t.TempDir(), "state"),
 		Version: "test",
@@ -114,7 +115,8 @@ func (h *harness) defaults() executor.Config {
 			Sandboxes: h.backend, Cells: h.cells, Boundary: h.boundary,
 			Usable: func(context.Context) error { return nil },
 		}},
-		Gate:      &control.Client{Socket: h.gate.socket},
+		Gate:      client,
+		GateState: client,
 		Log:       slog.New(slog.NewJSONHandler(h.log, nil)),
 		MaxRuns:   2,
 		Users:     users,

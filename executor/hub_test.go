@@ -173,7 +173,7 @@ func (g *testGitHub) access(allowKey bool) func(*executor.Config) {
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		c.GitHub = &dispatch.GitHubAccess{Issuer: app, APIURL: githubauth.DefaultAPIBaseURL, Source: api.SourceApp}
+		c.GitHub = &dispatch.GitHubAccess{Issuer: app, Host: app.Hosts().Git, APIURL: githubauth.DefaultAPIBaseURL, Source: api.SourceApp}
 		c.Service.GitHub = &plan.GitHubService{Profiles: scope.DefaultProfiles(), AllowKey: allowKey}
 		if allowKey {
 			c.GitHub.Key = func() ([]byte, error) { return githubauth.ReadPEM(g.key) }

@@ -73,7 +73,8 @@ func withGate(t *testing.T, text string) func(*executor.Config) {
 		}
 		os.RemoveAll(dir)
 	})
-	return func(c *executor.Config) { c.Gate = &control.Client{Socket: dir + "/control.sock"} }
+	client := &control.Client{Socket: dir + "/control.sock"}
+	return func(c *executor.Config) { c.Gate, c.GateState = client, client }
 }
 
 const judging = "version: 1\npolicies:\n  strict: {allow: [api.example.com, mcp.example.com]}\n  open: {allow: any}\n"

@@ -62,7 +62,8 @@ func TestRealGate(t *testing.T) {
 
 	cells := &loopbackCells{}
 	h := start(t, func(c *executor.Config) {
-		c.Gate = &control.Client{Socket: dir + "/control.sock"}
+		client := &control.Client{Socket: dir + "/control.sock"}
+		c.Gate, c.GateState = client, client
 		c.Backends[0].Cells = cells
 	})
 	argv, _ := json.Marshal([]string{"env", roleVariable + "=resolver", os.Args[0], "127.77.1.2:53", "127.77.1.3", "x.allowed.example.com", "refused.example.com"})

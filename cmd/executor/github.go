@@ -76,7 +76,7 @@ func setUpGitHub(s settings, log *slog.Logger) (*dispatch.GitHubAccess, *plan.Gi
 			log.Warn("about the static GitHub token", "finding", static.Warning)
 		}
 		log.Warn("runs get a static GitHub token, which nothing narrows to what they may do", "file", g.TokenFile)
-		return &dispatch.GitHubAccess{Issuer: static, APIURL: g.APIURL, Source: api.SourceStatic}, service, nil
+		return &dispatch.GitHubAccess{Issuer: static, Host: static.Hosts().Git, APIURL: g.APIURL, Source: api.SourceStatic}, service, nil
 	}
 	key, err := githubauth.LoadKey(g.AppKeyFile)
 	if err != nil {
@@ -89,7 +89,7 @@ func setUpGitHub(s settings, log *slog.Logger) (*dispatch.GitHubAccess, *plan.Gi
 	if err != nil {
 		return nil, nil, err
 	}
-	access := &dispatch.GitHubAccess{Issuer: app, APIURL: g.APIURL, Source: api.SourceApp}
+	access := &dispatch.GitHubAccess{Issuer: app, Host: app.Hosts().Git, APIURL: g.APIURL, Source: api.SourceApp}
 	if g.AllowAppKey {
 		access.Key = func() ([]byte, error) { return githubauth.ReadPEM(g.AppKeyFile) }
 	}

@@ -152,14 +152,15 @@ func configure(
 	}
 	backends := []backend.Backend{sandboxes}
 	return dispatch.Config{
-		State:    s.State,
-		Secrets:  s.secrets(),
-		Version:  version.String(),
-		Service:  service,
-		GitHub:   github,
-		Profiles: profiles,
-		Backends: backends,
-		Gate:     gate,
+		State:     s.State,
+		Secrets:   s.secrets(),
+		Version:   version.String(),
+		Service:   service,
+		GitHub:    github,
+		Profiles:  profiles,
+		Backends:  backends,
+		Gate:      gate,
+		GateState: gate,
 		Boot: func(ctx context.Context) (map[string]account.Receipt, error) {
 			return sweep(ctx, backends, gate, log)
 		},

@@ -49,6 +49,7 @@ type testExecutor struct {
 func startExecutor(t *testing.T, breach string) testExecutor {
 	t.Helper()
 	own := filepath.Join(t.TempDir(), "state")
+	gate := &playedGate{cells: map[string]control.Lease{}}
 	e, err := executor.New(executor.Config{Token: testToken, Config: dispatch.Config{
 		State:   own,
 		Version: "v0-test",
@@ -71,7 +72,8 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 			Sandboxes: processes{}, Cells: new(cells), Boundary: boundary(breach),
 			Usable: func(context.Context) error { return nil },
 		}},
-		Gate:      &playedGate{cells: map[string]control.Lease{}},
+		Gate:      gate,
+		GateState: gate,
 		Log:       slog.New(slog.DiscardHandler),
 		MaxRuns:   4,
 		Users:     1,

@@ -2,5 +2,5 @@ package agent
 
 // All returns the adapters, the default one first.
 func All() []Adapter {
-	return []Adapter{Pi{}, AgenticPi{}, Command{}}
+	return []Adapter{{piName, Pi{}}, {agenticPiName, AgenticPi{}}, {CommandName, Command{}}}
 }

@@ -32,18 +32,18 @@ func input(edit func(*agent.Input)) agent.Input {
 func lookup(t *testing.T, name string) agent.Adapter {
 	t.Helper()
 	for _, a := range agent.All() {
-		if name == "" || a.Name() == name {
+		if name == "" || a.Name == name {
 			return a
 		}
 	}
 	t.Fatalf("no adapter %q", name)
-	return nil
+	return agent.Adapter{}
 }
 
 func TestNames(t *testing.T) {
 	var names []string
 	for _, a := range agent.All() {
-		names = append(names, a.Name())
+		names = append(names, a.Name)
 	}
 	if got := strings.Join(names, " "); got != "pi agentic-pi command" {
 		t.Errorf("names %q", got)

@@ -9,10 +9,14 @@ import (
 	"sallyport/executor/api"
 )
 
-// An Adapter knows one agent program.
-type Adapter interface {
-	// Name is the value of config.agent.
-	Name() string
+// An Adapter knows one agent.
+type Adapter struct {
+	Name string // the value of config.agent
+	Program
+}
+
+// A Program is what an agent is.
+type Program interface {
 	// Check judges what the agent makes of a request before anything starts: an
 	// unknown model, a missing key, a missing argv. A non-nil problem refuses it.
 	Check(in Input) *api.Problem

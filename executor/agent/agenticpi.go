@@ -13,15 +13,14 @@ import (
 // built with, so only their provider is checked.
 type AgenticPi struct{}
 
+const agenticPiName = "agentic-pi"
+
 var agenticProfiles = []string{"read", "issues-write", "review-write", "repo-write"}
 
-// Name implements Adapter.
-func (AgenticPi) Name() string { return "agentic-pi" }
+// Check implements Program.
+func (AgenticPi) Check(in Input) *api.Problem { return checkReasoner(in, agenticPiName, nil) }
 
-// Check implements Adapter.
-func (a AgenticPi) Check(in Input) *api.Problem { return checkReasoner(in, a.Name(), nil) }
-
-// Command implements Adapter.
+// Command implements Program.
 func (AgenticPi) Command(in Input) wire.Job {
 	argv := []string{"agentic-pi", "run", "--model", in.Config.Model, "--sandbox", "none"}
 	if v := in.Config.Variant; v != "" {
@@ -41,5 +40,5 @@ func (AgenticPi) Command(in Input) wire.Job {
 	return job(in, argv, piContext, nil)
 }
 
-// NewParser implements Adapter.
-func (a AgenticPi) NewParser(in Input) Parser { return newStream(a.Name(), in) }
+// NewParser implements Program.
+func (AgenticPi) NewParser(in Input) Parser { return newStream(agenticPiName, in) }

@@ -12,16 +12,16 @@ import (
 // one argument is the same.
 const maxArgv = 128 << 10
 
+// CommandName is the value of config.agent for Command.
+const CommandName = "command"
+
 // Command runs the caller's own program: config.argv, with the prompt on its
 // standard input. Its standard output is the result's output, its exit code
 // the verdict. It gets the same environment as other agents, keys included.
 // Model and variant mean nothing to it and are left to the program's owner.
 type Command struct{}
 
-// Name implements Adapter.
-func (Command) Name() string { return "command" }
-
-// Check implements Adapter.
+// Check implements Program.
 func (Command) Check(in Input) *api.Problem {
 	const field = "config.argv"
 	argv := in.Config.Argv
@@ -41,12 +41,12 @@ func (Command) Check(in Input) *api.Problem {
 	return checkSearch(in)
 }
 
-// Command implements Adapter.
+// Command implements Program.
 func (Command) Command(in Input) wire.Job {
 	return job(in, in.Config.Argv, homeDir+"/AGENTS.md", nil)
 }
 
-// NewParser implements Adapter.
+// NewParser implements Program.
 func (Command) NewParser(Input) Parser { return &output{} }
 
 // output is the parser of a program without a dialect.

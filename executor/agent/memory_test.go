@@ -55,12 +55,12 @@ func TestMemoryOfALine(t *testing.T) {
 		"unknown members":  line(`{"type":"session","x":[`, "{},", `{}]}`),
 		"no type":          line(`{"x":[`, "{},", `{}]}`),
 	}
-	for _, a := range []Adapter{Pi{}, AgenticPi{}, Command{}} {
+	for _, a := range All() {
 		for name, text := range hostile {
-			if a.Name() != "pi" && !strings.Contains(name, " blocks") && !strings.Contains(name, "'s ") {
+			if a.Name != "pi" && !strings.Contains(name, " blocks") && !strings.Contains(name, "'s ") {
 				continue // pi and agentic-pi have their parser in common
 			}
-			t.Run(a.Name()+"/"+name, func(t *testing.T) {
+			t.Run(a.Name+"/"+name, func(t *testing.T) {
 				p := a.NewParser(Input{})
 				got := allocated(func() {
 					for len(text) > 0 {

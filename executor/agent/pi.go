@@ -16,21 +16,20 @@ import (
 // after SIGTERM. A model that it does not know it takes for a new one.
 type Pi struct{}
 
+const piName = "pi"
+
 // piContext is where pi, and what is built on it, reads AGENTS.md in its home.
 const piContext = homeDir + "/.pi/agent/AGENTS.md"
 
-// Name implements Adapter.
-func (Pi) Name() string { return "pi" }
-
-// Check implements Adapter.
-func (a Pi) Check(in Input) *api.Problem {
+// Check implements Program.
+func (Pi) Check(in Input) *api.Problem {
 	if in.Config.WebSearch {
 		return withoutTool("config.webSearch", "webSearch", "config.webSearch is set, but pi has no tool for it; agentic-pi has")
 	}
-	return checkReasoner(in, a.Name(), Models())
+	return checkReasoner(in, piName, Models())
 }
 
-// Command implements Adapter.
+// Command implements Program.
 func (Pi) Command(in Input) wire.Job {
 	provider, model, _ := strings.Cut(in.Config.Model, "/")
 	argv := []string{
@@ -54,5 +53,5 @@ func (Pi) Command(in Input) wire.Job {
 	})
 }
 
-// NewParser implements Adapter.
-func (a Pi) NewParser(in Input) Parser { return newStream(a.Name(), in) }
+// NewParser implements Program.
+func (Pi) NewParser(in Input) Parser { return newStream(piName, in) }

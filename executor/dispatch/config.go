@@ -22,9 +22,8 @@ import (
 	"sallyport/gate/control"
 )
 
-// A Gate is what the executor needs of the gate; *control.Client is one.
-type Gate interface {
-	task.Gate
+// GateState is what is asked of the gate beside what tasks ask; *control.Client is one.
+type GateState interface {
 	Health(ctx context.Context) (control.Health, error)
 	Judge(ctx context.Context, q control.Question) (control.Judgement, error)
 }
@@ -51,8 +50,9 @@ type Config struct {
 	Profiles *policy.Live
 	// Backends are what isolates, the default first. Their cells are CellCounters, too,
 	// where they are to be counted.
-	Backends []backend.Backend
-	Gate     Gate
+	Backends  []backend.Backend
+	Gate      task.Gate
+	GateState GateState // of the same gate
 	// Boot removes what an earlier executor left behind outside the state
 	// directory, and returns the final receipts of the runs that were under way, as
 	// far as the gate has them. It is called once nobody else can use that directory and
@@ -82,6 +82,8 @@ type Config struct {
 // GitHubAccess is an executor's access to GitHub, which Service.GitHub says who may ask for.
 type GitHubAccess struct {
 	Issuer tokens.Issuer
+	// Host is where git finds repositories, such as github.com.
+	Host string
 	// APIURL is the base of the REST API, such as https://api.github.com/.
 	APIURL string
 	// Source is what receipts say of the tokens: api.SourceApp or api.SourceStatic.
@@ -108,13 +110,13 @@ func (c *Config) check() error {
 		return errors.New("limits of output, workspace and disk are required")
 	case (c.GitHub == nil) != (c.Service.GitHub == nil):
 		return errors.New("access to GitHub takes both GitHub and Service.GitHub")
-	case c.GitHub != nil && (c.GitHub.Issuer == nil || c.GitHub.APIURL == "" || c.GitHub.Source == ""):
-		return errors.New("access to GitHub takes an issuer, the API's address and a source")
+	case c.GitHub != nil && (c.GitHub.Issuer == nil || c.GitHub.Host == "" || c.GitHub.APIURL == "" || c.GitHub.Source == ""):
+		return errors.New("access to GitHub takes an issuer, a host, the API's address and a source")
 	case c.GitHub != nil && c.Service.GitHub.AllowKey != (c.GitHub.Key != nil):
 		return errors.New("the App's private key must be readable exactly where a run may have it")
 	case c.Keep <= 0 || c.KeepFor <= 0:
 		return errors.New("how many executions are kept, and how long, is required")
-	case c.Gate == nil || c.Log == nil:
+	case c.Gate == nil || c.GateState == nil || c.Log == nil:
 		return errors.New("gate and log are required")
 	}
 	return nil

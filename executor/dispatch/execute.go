@@ -98,7 +98,7 @@ func why(ctx context.Context) *api.Error {
 // report writes the one log line of an execution.
 func report(log *slog.Logger, p *plan.Plan, m store.Meta, res api.Result) {
 	attrs := []any{
-		"agent", p.Adapter.Name(), "policy", p.Policy, "success", res.Success, "stopReason", res.StopReason,
+		"agent", p.Adapter.Name, "policy", p.Policy, "success", res.Success, "stopReason", res.StopReason,
 		"durationMs", res.DurationMS, "queueMs", res.Timings.Queue, "readyMs", res.Timings.Ready,
 		"hosts", len(res.Receipt.Hosts), "costUsd", res.CostUSD,
 	}

@@ -65,7 +65,7 @@ func (d *Dispatcher) govern(by caller.Caller, req api.Request, health control.He
 func asked(req api.Request) (policy.Query, error) {
 	q := policy.Query{TaskType: "call.agent"}
 	c := req.Config
-	if c.Agent == (agent.Command{}).Name() {
+	if c.Agent == agent.CommandName {
 		q.TaskType = "run.shell"
 	}
 	var err error

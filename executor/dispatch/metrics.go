@@ -65,7 +65,7 @@ func newMetrics(d *Dispatcher) *metrics {
 
 // ended counts a run.
 func (m *metrics) ended(p *plan.Plan, res api.Result) {
-	agent, code := p.Adapter.Name(), "ok"
+	agent, code := p.Adapter.Name, "ok"
 	if res.Error != nil {
 		code = string(res.Error.Code)
 	}

@@ -45,7 +45,7 @@ func (d *Dispatcher) Route(ctx context.Context, by caller.Caller, r api.RouteReq
 	if problem != nil {
 		return api.Route{}, problem
 	}
-	route, err := e.Route(ctx, taskType, call, gateJudge{d.cfg.Gate})
+	route, err := e.Route(ctx, taskType, call, gateJudge{d.cfg.GateState})
 	if err != nil {
 		return api.Route{}, api.Unavailable(api.CodeGateUnavailable, err.Error())
 	}
@@ -116,7 +116,7 @@ var isolations = map[backend.Strength]policy.Isolation{
 }
 
 // A gateJudge has the gate judge destinations, by what it has in force.
-type gateJudge struct{ gate Gate }
+type gateJudge struct{ gate GateState }
 
 func (g gateJudge) Judge(ctx context.Context, name, host string, port uint16, addrs []netip.Addr) (api.Destination, error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)

@@ -146,7 +146,7 @@ func (d *Dispatcher) github() *api.GithubCapability {
 	}
 	return &api.GithubCapability{
 		Profiles: d.cfg.Service.GitHub.Profiles.Names(),
-		Host:     g.Issuer.Hosts().Git,
+		Host:     g.Host,
 		Source:   g.Source,
 		AppKey:   d.cfg.Service.GitHub.AllowKey,
 	}
@@ -185,7 +185,7 @@ func (d *Dispatcher) gateHealth() (control.Health, *api.Problem) {
 func (c *Config) askHealth() (control.Health, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
 	defer cancel()
-	return c.Gate.Health(ctx)
+	return c.GateState.Health(ctx)
 }
 
 // denying says why a gate that lives would deny a run everything, or nil.

@@ -55,7 +55,7 @@ func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*sto
 		return nil, problem
 	}
 	meta.ID, meta.Accepted = newID(arrived), arrived
-	meta.Agent, meta.Policy, meta.Backend = p.Adapter.Name(), p.Policy, p.Backend
+	meta.Agent, meta.Policy, meta.Backend = p.Adapter.Name, p.Policy, p.Backend
 	meta.TaskID, meta.Model = d.runner.Redactor.String(req.Opts.TaskID), d.runner.Redactor.String(p.Request.Config.Model)
 	timings := unreached()
 	timings.Policy = time.Since(arrived).Milliseconds()

@@ -68,5 +68,5 @@ func (c *Config) gitHub(keeper *tokens.Keeper) *task.GitHub {
 	if keeper == nil {
 		return nil
 	}
-	return &task.GitHub{Tokens: keeper, APIURL: c.GitHub.APIURL, Source: c.GitHub.Source, Key: c.GitHub.Key}
+	return &task.GitHub{Tokens: keeper, Host: c.GitHub.Host, APIURL: c.GitHub.APIURL, Source: c.GitHub.Source, Key: c.GitHub.Key}
 }

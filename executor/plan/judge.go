@@ -187,13 +187,13 @@ func (s *Service) judgeAgent(p *Plan) *api.Problem {
 	}
 	p.Adapter = s.Agents[0]
 	if name := p.Request.Config.Agent; name != "" {
-		i := slices.IndexFunc(s.Agents, func(a agent.Adapter) bool { return a.Name() == name })
+		i := slices.IndexFunc(s.Agents, func(a agent.Adapter) bool { return a.Name == name })
 		if i < 0 {
 			return unknownValue("config.agent", name, s.AgentNames())
 		}
 		p.Adapter = s.Agents[i]
 	}
-	if _, own := p.Adapter.(agent.Command); !own && p.Request.Config.Model == "" {
+	if _, own := p.Adapter.Program.(agent.Command); !own && p.Request.Config.Model == "" {
 		p.Request.Config.Model, p.Input.Config.Model = s.Model, s.Model
 	}
 	return p.Adapter.Check(p.Input)
@@ -203,7 +203,7 @@ func (s *Service) judgeAgent(p *Plan) *api.Problem {
 func (s *Service) AgentNames() []string {
 	var names []string
 	for _, a := range s.Agents {
-		names = append(names, a.Name())
+		names = append(names, a.Name)
 	}
 	return names
 }

@@ -63,7 +63,7 @@ func TestJudge(t *testing.T) {
 		t.Fatal(problem)
 	}
 	if p.Policy != "strict" || p.Limits.WallClock != time.Minute || p.Image != "agent:one" || p.Tier.Name != "standard" || p.Dir != "" ||
-		p.UID != agentUID() || p.GID != agentUID() || p.SessionsDir != "/state/sessions" || p.Adapter.Name() != "command" {
+		p.UID != agentUID() || p.GID != agentUID() || p.SessionsDir != "/state/sessions" || p.Adapter.Name != "command" {
 		t.Errorf("plan = %+v", p)
 	}
 	if p.Input.Prompt != "p" || p.Input.Keys["EXA_API_KEY"] != "" || p.Input.Keys["ANTHROPIC_API_KEY"] != "key" {
@@ -92,7 +92,7 @@ func TestJudge(t *testing.T) {
 
 func TestDefaultAgent(t *testing.T) {
 	p, problem := service().Judge(caller.Operator(), api.Request{Prompt: "p", Config: api.Config{Model: agent.Models()[0]}}, policies)
-	if problem != nil && problem.Details["missing"] == nil || problem == nil && p.Adapter.Name() != "pi" {
+	if problem != nil && problem.Details["missing"] == nil || problem == nil && p.Adapter.Name != "pi" {
 		t.Errorf("plan %+v, problem %v", p, problem)
 	}
 }

@@ -22,6 +22,8 @@ import (
 // A GitHub gives tasks their access to GitHub.
 type GitHub struct {
 	Tokens *tokens.Keeper
+	// Host is where git finds repositories, such as github.com.
+	Host string
 	// APIURL is the base of the REST API.
 	APIURL string
 	// Source is what api.GithubReceipt says of the tokens.
@@ -78,7 +80,7 @@ func (g *GitHub) open(ctx context.Context, p *plan.Plan, rec *recorder) (*access
 	a.writeDown()
 	a.given = agent.GitHub{
 		Profile:  grant.Profile.Name,
-		Access:   github.Access{Host: g.Tokens.Hosts().Git, APIURL: g.APIURL, Owner: grant.Owner, Repositories: grant.Repositories},
+		Access:   github.Access{Host: g.Host, APIURL: g.APIURL, Owner: grant.Owner, Repositories: grant.Repositories},
 		Identity: a.identity(ctx, held.Token),
 		Token:    held.Value(),
 		Key:      key,

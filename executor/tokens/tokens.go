@@ -27,7 +27,6 @@ type Issuer interface {
 	Mint(ctx context.Context, g scope.Grant) (githubauth.Token, error)
 	Revoke(ctx context.Context, token string) error
 	Identity(ctx context.Context, t githubauth.Token) (githubauth.Identity, error)
-	Hosts() githubauth.Hosts
 }
 
 // An Origin says where tokens come from. One is sent to the GitHub that it is

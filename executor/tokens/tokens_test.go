@@ -72,8 +72,6 @@ func (i *issuer) Identity(context.Context, githubauth.Token) (githubauth.Identit
 	return githubauth.Identity{}, nil
 }
 
-func (i *issuer) Hosts() githubauth.Hosts { return githubauth.Hosts{} }
-
 func (i *issuer) set(fail error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
