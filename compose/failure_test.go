@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/audit"
+	"sallyport/executor/statedir"
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/gate/control"
@@ -147,11 +149,38 @@ func TestExecutorKilledInMidRun(t *testing.T) {
 	if len(tunnels) != 1 || tunnels[0].Count != 3 || tunnels[0].BytesDown == 0 {
 		t.Errorf("the receipt has %+v of docs.example, want 3 connections: %+v", tunnels, res.Receipt)
 	}
+	wantAudited(t, res, audit.StateLost)
+	wantAudited(t, finish(t, begin(t, bash("strict", "echo fine"))), audit.StateFinished)
 	if got := docker(t, "inspect", "-f", "{{.State.Running}}", foreign); got != "true" {
 		t.Errorf("another stack's container runs: %s", got)
 	}
 	docker(t, "network", "inspect", foreignNet)
 	output(t, "strict", "echo fine")
+}
+
+// wantAudited verifies the whole audit log of the stack, in which the record of a result
+// must be, and say that its run came to this state.
+func wantAudited(t *testing.T, res api.Result, state string) {
+	t.Helper()
+	dir := statedir.Audit(st.state)
+	key, err := audit.CurrentKey(dir)
+	if err != nil || res.Audit == nil {
+		t.Fatalf("the run's record is at %+v, the key: %v", res.Audit, err)
+	}
+	var export bytes.Buffer
+	if err := audit.Export(&export, dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	place, found := audit.Place(*res.Audit), ""
+	_, err = audit.Verify(&export, audit.Trust{Keys: []audit.PublicKey{key}, Places: []audit.Place{place}}, func(e audit.Entry) error {
+		if r, err := e.Run(); err == nil && e.Place == place && r.Execution == res.ExecutionID {
+			found = r.Outcome.State
+		}
+		return nil
+	})
+	if err != nil || found != state {
+		t.Errorf("the record says %q, want %q; the log: %v", found, state, err)
+	}
 }
 
 // leases asks the gate, on its control socket, how many leases it has for a run.
