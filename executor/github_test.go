@@ -156,7 +156,11 @@ func TestGitHubTokenFails(t *testing.T) {
 		{"half an answer", readAccess, `{"only":"mint","truncate":true}`, "malformed", []string{"live"}}, // in the half that got lost: nobody has it
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := start(t, g.access(false), func(c *executor.Config) { c.GitHub.Issuer = hurried{c.GitHub.Issuer} })
+			h := start(t, g.access(false), func(c *executor.Config) {
+				if tt.reason == "timeout" { // a failure is tried again, which takes its time
+					c.GitHub.Issuer = hurried{c.GitHub.Issuer}
+				}
+			})
 			before := len(g.states())
 			g.fault(tt.fault)
 			defer g.fault("")
