@@ -23,6 +23,7 @@ const (
 	socketFile    = "api.sock"
 	auditDir      = "audit" // signed records of runs, and the key
 	lockFile      = "lock"
+	databaseFile  = "state.db"
 )
 
 // TokenFile is the file with the bearer token, where no setting names another.
@@ -42,6 +43,9 @@ func Tokens(state string) string { return filepath.Join(state, tokensDir) }
 
 // Audit is the directory of the audit log and its key.
 func Audit(state string) string { return filepath.Join(state, auditDir) }
+
+// Database is the file of what is looked up.
+func Database(state string) string { return filepath.Join(state, databaseFile) }
 
 // Lock makes the state directory and locks it for as long as the file is open.
 func Lock(state string) (*os.File, error) {

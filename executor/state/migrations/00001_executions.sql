@@ -1,0 +1,28 @@
+-- +goose Up
+-- Of package store. Times are nanoseconds since 1970.
+CREATE TABLE execution (
+  id       TEXT PRIMARY KEY,
+  tenant   TEXT NOT NULL,
+  accepted INTEGER NOT NULL,
+  finished INTEGER NOT NULL DEFAULT 0, -- 1 once there is a result
+  task_id  TEXT NOT NULL,
+  agent    TEXT NOT NULL,
+  policy   TEXT NOT NULL,
+  meta     TEXT NOT NULL,              -- JSON, store.Meta
+  outcome  TEXT,                       -- JSON, api.Outcome, of a finished one
+  cost_usd REAL NOT NULL DEFAULT 0,
+  bytes    INTEGER NOT NULL DEFAULT 0  -- on disk, of a finished one
+) WITHOUT ROWID;
+CREATE INDEX execution_of_tenant ON execution (tenant, id);
+CREATE INDEX execution_unfinished ON execution (id) WHERE finished = 0;
+
+-- What an Idempotency-Key of a tenant's stands for, also once the execution is kept no longer.
+CREATE TABLE idempotency_key (
+  tenant    TEXT NOT NULL,
+  key       TEXT NOT NULL,
+  execution TEXT NOT NULL,
+  body      TEXT NOT NULL, -- the digest of what was asked
+  expires   INTEGER NOT NULL,
+  PRIMARY KEY (tenant, key)
+) WITHOUT ROWID;
+CREATE INDEX idempotency_key_expires ON idempotency_key (expires);
