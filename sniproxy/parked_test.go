@@ -67,9 +67,8 @@ func TestStalledConnections(t *testing.T) {
 				testnet.Send(t, reader, piece)
 				testnet.ReadN(t, source, len(piece))
 			}
-			if n := held(); n > limit/admission.ParkedShares+limit/8 { // it is looked at now and then
-				t.Errorf("%d bytes are held, want at most %d", n, limit/admission.ParkedShares)
-			}
+			// It is looked at now and then, and what is left still fills its buffers.
+			testnet.Eventually(t, "what is held to be within the cell's part again", func() bool { return held() <= limit/admission.ParkedShares })
 			c.End()
 			other.End()
 			floods.Wait()

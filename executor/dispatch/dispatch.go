@@ -10,6 +10,7 @@ package dispatch
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"sallyport/executor/policy"
 	"sallyport/executor/proof"
 	"sallyport/executor/queue"
+	"sallyport/executor/state"
 	"sallyport/executor/statedir"
 	"sallyport/executor/store"
 	"sallyport/executor/task"
@@ -36,6 +38,7 @@ type Dispatcher struct {
 	backends *backend.Registry
 	proofs   map[string]*proof.Proof // of the boundary, by backend
 	lock     *os.File
+	db       *sql.DB // of what is looked up
 	store    *store.Store
 	tokens   *tokens.Keeper // nil without access to GitHub
 	audit    *auditor
@@ -86,15 +89,19 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	records, err := audit.Open(statedir.Audit(cfg.State))
+	db, err := state.Open(context.Background(), statedir.Database(cfg.State))
 	if err != nil {
 		return nil, errors.Join(err, closeTokens(keeper), lock.Close())
+	}
+	records, err := audit.Open(statedir.Audit(cfg.State))
+	if err != nil {
+		return nil, errors.Join(err, db.Close(), closeTokens(keeper), lock.Close())
 	}
 	auditor := &auditor{log: records, errors: cfg.Log}
 	runner := newRunner(cfg, backends)
 	st, err := cfg.openStore(aftermath{backends: backends, redactor: runner.Redactor, tokens: ended, audit: auditor, log: cfg.Log})
 	if err != nil {
-		return nil, errors.Join(err, records.Close(), closeTokens(keeper), lock.Close())
+		return nil, errors.Join(err, records.Close(), db.Close(), closeTokens(keeper), lock.Close())
 	}
 	cleaner := statedir.NewCleaner(runner.Places.Workspaces, cfg.Log)
 	cleaner.First()
@@ -103,6 +110,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	d := &Dispatcher{
 		cfg:      cfg,
 		lock:     lock,
+		db:       db,
 		store:    st,
 		tokens:   keeper,
 		audit:    auditor,
@@ -211,7 +219,7 @@ func (d *Dispatcher) Drain(ctx context.Context) error {
 
 // Close gives the state directory back, once nothing runs and nobody asks.
 func (d *Dispatcher) Close() error {
-	return errors.Join(closeTokens(d.tokens), d.store.Close(), d.audit.log.Close(), d.lock.Close())
+	return errors.Join(closeTokens(d.tokens), d.store.Close(), d.audit.log.Close(), d.db.Close(), d.lock.Close())
 }
 
 // sweepPause is the time between two searches for executions that are too old.

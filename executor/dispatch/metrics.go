@@ -58,7 +58,7 @@ func newMetrics(d *Dispatcher) *metrics {
 	for _, outcome := range []string{proof.Held, proof.Broken, proof.Unknown} {
 		m.checks.WithLabelValues(outcome) // there from the start, so that a rate can be taken of the first
 	}
-	m.registry.MustRegister(m.runs, m.seconds, m.stages, m.refused, m.checks, m.tokens, m.cost, state{d},
+	m.registry.MustRegister(m.runs, m.seconds, m.stages, m.refused, m.checks, m.tokens, m.cost, gauges{d},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -98,8 +98,8 @@ func (m *metrics) stagesOf(t api.Timings) {
 	}
 }
 
-// A state collects what the dispatcher has now.
-type state struct{ *Dispatcher }
+// Gauges collect what the dispatcher has now.
+type gauges struct{ *Dispatcher }
 
 var (
 	runsDesc     = prometheus.NewDesc(metricsPrefix+"_runs", "Runs under way.", []string{"state"}, nil)
@@ -108,13 +108,13 @@ var (
 	boundaryDesc = prometheus.NewDesc(metricsPrefix+"_boundary_holds", "1 if the last check of the boundary was passed, so that runs may start.", nil, nil)
 )
 
-func (state) Describe(to chan<- *prometheus.Desc) {
+func (gauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{runsDesc, limitDesc, cellsDesc, boundaryDesc} {
 		to <- d
 	}
 }
 
-func (s state) Collect(to chan<- prometheus.Metric) {
+func (s gauges) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}

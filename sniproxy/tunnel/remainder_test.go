@@ -124,7 +124,7 @@ func TestTunnelTail(t *testing.T) {
 func TestTunnelTailForgotten(t *testing.T) {
 	defer func(was net.KeepAliveConfig) { socket.KeepAlive = was }(socket.KeepAlive)
 	socket.KeepAlive.Idle, socket.KeepAlive.Interval = time.Second, time.Second
-	data := make([]byte, 2<<20)
+	data := make([]byte, 768<<10) // which fits into what the gate holds, however few pages its pipe has
 	_, _ = rand.Read(data)
 	c, k := newTunnelCell(t, nil)
 	defer c.End() // before socket.KeepAlive is put back
