@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"sallyport/firewall"
-	"sallyport/firewall/allowlist"
 	"sallyport/internal/output"
 	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/refusal"
@@ -81,7 +80,7 @@ func TestPanicsAreContained(t *testing.T) {
 			s.Resolver.(*testcell.Resolver).Set("other.example", "127.0.0.2", "127.0.0.3", "127.0.0.4")
 		},
 		"company's proxy": func(s *Server) {
-			s.Policy = viaPolicy(t)
+			s.Policy = testcell.Via(t)
 			s.Proxy = func(string) (reach.Proxy, bool) { panic("a test") }
 		},
 	} {
@@ -122,17 +121,4 @@ func TestPanicsAreContained(t *testing.T) {
 			c.End()
 		})
 	}
-}
-
-// viaPolicy reaches other.example by way of a proxy, and site.example as it is.
-func viaPolicy(t *testing.T) *firewall.Policy {
-	t.Helper()
-	all, err := allowlist.Parse(strings.NewReader("version: 1\npolicies:\n  p:\n    allow:\n"+
-		"      - {host: site.example, ports: [80, 443], private: [127.0.0.0/8]}\n"+
-		"      - {host: other.example, ports: [80, 443], private: [127.0.0.0/8], via: corp}\n"), "allowlist.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _ := all.Policy("p")
-	return p
 }

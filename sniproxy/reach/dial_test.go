@@ -9,12 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"sallyport/firewall"
 	"sallyport/internal/evloop"
 	"sallyport/sniproxy/refusal"
-	"sallyport/sniproxy/socket"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -53,25 +50,7 @@ func anywhere(t *testing.T) Target {
 // hanging is a listener that takes no connection: to dial it hangs.
 func hanging(t *testing.T) netip.AddrPort {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		t.Cleanup(func() { unix.Close(fd) })
-		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	}
-	if err == nil {
-		err = unix.Listen(fd, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, _ := socket.Local(fd)
-	for range 4 {
-		waiting, err := socket.Connect(at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { socket.Close(waiting) })
-	}
+	_, at := testnet.Full(t, 4)
 	return at
 }
 

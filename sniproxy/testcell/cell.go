@@ -54,6 +54,19 @@ func Policy(tb testing.TB, name string) *firewall.Policy {
 	return p
 }
 
+// Via is a policy that reaches other.example by way of a proxy, and site.example as it is.
+func Via(tb testing.TB) *firewall.Policy {
+	tb.Helper()
+	all, err := allowlist.Parse(strings.NewReader("version: 1\npolicies:\n  p:\n    allow:\n"+
+		"      - {host: site.example, ports: [80, 443], private: [127.0.0.0/8]}\n"+
+		"      - {host: other.example, ports: [80, 443], private: [127.0.0.0/8], via: corp}\n"), "allowlist.yaml")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p, _ := all.Policy("p")
+	return p
+}
+
 // A Resolver answers from a table and counts.
 type Resolver struct {
 	mu      sync.Mutex // guards answers

@@ -131,3 +131,30 @@ func WantCut(t *testing.T, c net.Conn) {
 		t.Errorf("%d bytes, %v; want a cut", n, err)
 	}
 }
+
+// Full makes a listener on loopback that takes no more connections: to dial it hangs. That
+// many wait already, of which it has room for one.
+func Full(t *testing.T, n int) (fd int, at netip.AddrPort) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		t.Cleanup(func() { unix.Close(fd) })
+		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	if err == nil {
+		err = unix.Listen(fd, 0)
+	}
+	at, ok := socket.Local(fd)
+	for range n {
+		if err != nil || !ok {
+			t.Fatal(at, err)
+		}
+		var waiting int
+		waiting, err = socket.Connect(at)
+		t.Cleanup(func() { socket.Close(waiting) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd, at
+}

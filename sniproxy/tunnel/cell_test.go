@@ -3,12 +3,10 @@ package tunnel
 import (
 	"context"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	"sallyport/firewall"
-	"sallyport/firewall/allowlist"
 	"sallyport/sniproxy/admission"
 	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/testcell"
@@ -70,17 +68,4 @@ func changing(t *testing.T, change func(*server)) (c *cell, set func(*firewall.P
 		current.Store(p)
 		c.server.PolicyChanged()
 	}
-}
-
-// viaPolicy reaches other.example by way of a proxy, and site.example as it is.
-func viaPolicy(t *testing.T) *firewall.Policy {
-	t.Helper()
-	all, err := allowlist.Parse(strings.NewReader("version: 1\npolicies:\n  p:\n    allow:\n"+
-		"      - {host: site.example, ports: [80, 443], private: [127.0.0.0/8]}\n"+
-		"      - {host: other.example, ports: [80, 443], private: [127.0.0.0/8], via: corp}\n"), "allowlist.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _ := all.Policy("p")
-	return p
 }

@@ -16,6 +16,7 @@ import (
 	"sallyport/sniproxy/admission"
 	"sallyport/sniproxy/reach"
 	"sallyport/sniproxy/socket"
+	"sallyport/sniproxy/testcell"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -244,7 +245,8 @@ func TestTunnelGreeting(t *testing.T) {
 	testnet.NoLeak(t)
 	for _, ends := range []bool{false, true} {
 		c, _ := newTunnelCell(t, nil)
-		ln, addr := full(t, 1)
+		ln, at := testnet.Full(t, 1)
+		addr := at.String()
 		c.Origin("127.0.0.1:443", addr)
 		client := testnet.Dial(t, c.tls)
 		testnet.Send(t, client, testnet.HelloFor("site.example"))
@@ -290,7 +292,7 @@ func TestLoopPanicsWhileDialling(t *testing.T) {
 	testnet.NoLeak(t)
 	proxy := testnet.NewCanary(t)
 	c := newCell(t, "strict", func(s *server) {
-		s.Policy = viaPolicy(t)
+		s.Policy = testcell.Via(t)
 		s.Proxy = func(string) (reach.Proxy, bool) { return reach.Proxy{Addr: netip.MustParseAddrPort(proxy.Addr)}, true }
 	})
 	c.Origin(proxy.Addr, proxy.Addr)

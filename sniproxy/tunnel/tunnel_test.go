@@ -12,12 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 	"sallyport/sniproxy/refusal"
-	"sallyport/sniproxy/socket"
 	"sallyport/sniproxy/testcell"
 	"sallyport/sniproxy/testnet"
 )
@@ -233,32 +230,6 @@ func TestLoopContainsPanics(t *testing.T) {
 	testnet.Eventually(t, "the others to be counted out", func() bool { return c.server.Open() == 2 })
 }
 
-// full makes a listener that takes no more connections: to dial it hangs. That
-// many wait already; it has room for one.
-func full(t *testing.T, n int) (ln int, addr string) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		t.Cleanup(func() { unix.Close(fd) })
-		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	}
-	if err == nil {
-		err = unix.Listen(fd, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, ok := socket.Local(fd)
-	for range n {
-		waiting, err := socket.Connect(at)
-		if err != nil || !ok {
-			t.Fatal(at, err)
-		}
-		t.Cleanup(func() { socket.Close(waiting) })
-	}
-	return fd, at.String()
-}
-
 // Several addresses are tried one after the other; one that hangs is not waited
 // for, and what was tried in vain is closed.
 //
@@ -281,7 +252,8 @@ func TestTunnelAttempts(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeak(t)
 			c, k := newTunnelCell(t, nil)
-			_, hang := full(t, 4)
+			_, at := testnet.Full(t, 4)
+			hang := at.String()
 			var addrs []string
 			for i, to := range test.routes {
 				addr := netip.AddrFrom4([4]byte{127, 0, 9, byte(i + 1)}).String()
@@ -323,7 +295,8 @@ func TestTunnelAttempts(t *testing.T) {
 func TestServeEndsWhileDialling(t *testing.T) {
 	testnet.NoLeak(t)
 	c := newCell(t, "strict", nil)
-	_, hang := full(t, 4)
+	_, at := testnet.Full(t, 4)
+	hang := at.String()
 	c.Origin("127.0.0.1:443", hang)
 	client := testnet.Dial(t, c.tls)
 	testnet.Send(t, client, testnet.HelloFor("site.example"))
