@@ -173,6 +173,8 @@ func TestRefusedRequests(t *testing.T) {
 		{"cwd with dots", command("true", `"cwd":"`+h.root+`/../x"`), 422, api.CodeInvalidRequest, "config.cwd", "shortest form"},
 		{"relative cwd", command("true", `"cwd":"project"`), 422, api.CodeInvalidRequest, "config.cwd", "absolute"},
 		{"no search key", command("true", `"webSearch":true`), 422, api.CodeInvalidRequest, "config.webSearch", "TAVILY_API_KEY"},
+		{"workflow without an instance", `{"prompt":"p","opts":{"workflow":{"definition":"release"}}}`, 422, api.CodeInvalidRequest, "opts.workflow.instance", "required"},
+		{"workflow with a long name", `{"prompt":"p","opts":{"workflow":{"definition":"release","instance":"1","task":"` + strings.Repeat("t", 257) + `"}}}`, 422, api.CodeInvalidRequest, "opts.workflow.task", "256"},
 		{"task id", `{"prompt":"p","opts":{"taskId":"a\nb"}}`, 422, api.CodeInvalidRequest, "opts.taskId", "printable"},
 	} {
 		asked := h.client.Transport.(*checker).refuses(h.request(http.MethodPost, "/v1/executions", tt.body))

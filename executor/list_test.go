@@ -147,3 +147,30 @@ func TestListRefused(t *testing.T) {
 		t.Errorf("without a token: %s", resp.Status)
 	}
 }
+
+// TestWorkflow has an execution say which task of which workflow it is, while it runs, when
+// it has ended, and after a restart.
+func TestWorkflow(t *testing.T) {
+	h := start(t)
+	want := api.Workflow{Definition: "release", Version: "1.0.0", Instance: "wf-17", Task: "build"}
+	body := strings.TrimSuffix(command("echo begun; sleep 60"), "}") +
+		`,"opts":{"workflow":{"definition":"release","version":"1.0.0","instance":"wf-17","task":"build"}}}`
+	id := h.begin(body)
+	h.awaitText(id, "begun")
+	shown := func(when string) {
+		t.Helper()
+		if x := get[api.Execution](h, "/v1/executions/"+id); x.Workflow == nil || *x.Workflow != want {
+			t.Errorf("%s: %+v", when, x.Workflow)
+		}
+	}
+	shown("while it runs")
+	h.do(http.MethodDelete, "/v1/executions/"+id, "")
+	h.finish(id)
+	h.end()
+	h.boot()
+	defer h.end()
+	shown("after a restart")
+	if x := get[api.Execution](h, "/v1/executions/"+h.post(command("true")).ExecutionID); x.Workflow != nil {
+		t.Errorf("a run of no workflow: %+v", x.Workflow)
+	}
+}

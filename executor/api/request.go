@@ -48,7 +48,17 @@ type Config struct {
 type Options struct {
 	TaskID       string        `json:"taskId,omitempty"`
 	GithubAccess *GithubAccess `json:"githubAccess,omitempty"`
+	Workflow     *Workflow     `json:"workflow,omitempty"`
 	// Security is what a workflow's task asks for beside all this: the security object of
 	// docs/profiles.md.
 	Security json.RawMessage `json:"security,omitempty"`
+}
+
+// Workflow says which task of which workflow a run is. Within a tenant, Definition and
+// Instance name the instance, whose runs share one ceiling; see docs/profiles.md.
+type Workflow struct {
+	Definition string `json:"definition"`
+	Version    string `json:"version,omitempty"` // of the definition
+	Instance   string `json:"instance"`
+	Task       string `json:"task,omitempty"` // its name in the definition
 }

@@ -120,10 +120,12 @@ func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
 // Execution is the answer to GET /v1/executions/{id} and to an asynchronous POST.
 type Execution struct {
-	ID     string  `json:"executionId"`
-	State  string  `json:"state"` // one of the State constants
-	TaskID string  `json:"taskId,omitempty"`
-	Result *Result `json:"result,omitempty"`
+	ID     string `json:"executionId"`
+	State  string `json:"state"` // one of the State constants
+	TaskID string `json:"taskId,omitempty"`
+	// Workflow is the request's; nil where it named none.
+	Workflow *Workflow `json:"workflow,omitempty"`
+	Result   *Result   `json:"result,omitempty"`
 }
 
 // The states of an execution.

@@ -57,6 +57,10 @@ func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*sto
 	meta.ID, meta.Accepted = newID(arrived), arrived
 	meta.Agent, meta.Policy, meta.Backend = p.Adapter.Name, p.Policy, p.Backend
 	meta.TaskID, meta.Model = d.runner.Redactor.String(req.Opts.TaskID), d.runner.Redactor.String(p.Request.Config.Model)
+	if w := req.Opts.Workflow; w != nil {
+		text := d.runner.Redactor.String
+		meta.Workflow = api.Workflow{Definition: text(w.Definition), Version: text(w.Version), Instance: text(w.Instance), Task: text(w.Task)}
+	}
 	timings := unreached()
 	timings.Policy = time.Since(arrived).Milliseconds()
 	if p.Dir != "" {

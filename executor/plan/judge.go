@@ -44,9 +44,31 @@ func (s *Service) judgePrompt(p *Plan) *api.Problem {
 	if strings.TrimSpace(p.Request.Prompt) == "" {
 		return invalid("prompt", "prompt is empty; it must say what the agent shall do")
 	}
-	id := p.Request.Opts.TaskID
-	if len(id) > maxTaskIDLength || strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !short(p.Request.Opts.TaskID) {
 		return unacceptable("opts.taskId", "opts.taskId must have at most %d bytes, all printable", maxTaskIDLength)
+	}
+	return judgeWorkflow(p.Request.Opts.Workflow)
+}
+
+func short(id string) bool {
+	return len(id) <= maxTaskIDLength && !strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+func judgeWorkflow(w *api.Workflow) *api.Problem {
+	if w == nil {
+		return nil
+	}
+	for _, f := range []struct {
+		name, value string
+		required    bool
+	}{{"definition", w.Definition, true}, {"version", w.Version, false}, {"instance", w.Instance, true}, {"task", w.Task, false}} {
+		field := "opts.workflow." + f.name
+		switch {
+		case f.required && f.value == "":
+			return unacceptable(field, "%s is required", field)
+		case !short(f.value):
+			return unacceptable(field, "%s must have at most %d bytes, all printable", field, maxTaskIDLength)
+		}
 	}
 	return nil
 }

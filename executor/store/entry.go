@@ -167,6 +167,9 @@ func (e *Entry) State() string {
 // Execution is the state, with the result once there is one.
 func (e *Entry) Execution() (api.Execution, error) {
 	x := api.Execution{ID: e.Meta.ID, State: e.State(), TaskID: e.Meta.TaskID}
+	if w := e.Meta.Workflow; w != (api.Workflow{}) {
+		x.Workflow = &w
+	}
 	if x.State != api.StateFinished {
 		return x, nil
 	}

@@ -53,6 +53,8 @@ type Meta struct {
 	// TaskID and Model are the request's.
 	TaskID string `json:"taskId,omitempty"`
 	Model  string `json:"model,omitempty"`
+	// Workflow is the request's; the zero one where it named none.
+	Workflow api.Workflow `json:"workflow,omitzero"`
 	// Agent and Policy are those that it got, be it without naming one.
 	Agent  string `json:"agent"`
 	Policy string `json:"policy"`

@@ -1,5 +1,6 @@
 -- +goose Up
--- Of package store. Times are nanoseconds since 1970.
+-- Of package store. Times are nanoseconds since 1970. The directories of executions say
+-- all of this as well, but for keys, which outlive them.
 CREATE TABLE execution (
   id       TEXT PRIMARY KEY,
   tenant   TEXT NOT NULL,
@@ -9,12 +10,13 @@ CREATE TABLE execution (
   agent    TEXT NOT NULL,
   policy   TEXT NOT NULL,
   meta     TEXT NOT NULL,              -- JSON, store.Meta
-  outcome  TEXT,                       -- JSON, api.Outcome, of a finished one
-  cost_usd REAL NOT NULL DEFAULT 0,
+  outcome  TEXT NOT NULL DEFAULT '',   -- JSON, api.Outcome, of a finished one
   bytes    INTEGER NOT NULL DEFAULT 0  -- on disk, of a finished one
 ) WITHOUT ROWID;
-CREATE INDEX execution_of_tenant ON execution (tenant, id);
+CREATE INDEX execution_listed ON execution (tenant, id, bytes);
+CREATE INDEX execution_of_task ON execution (tenant, task_id, id);
 CREATE INDEX execution_unfinished ON execution (id) WHERE finished = 0;
+CREATE INDEX execution_finished ON execution (accepted, id) WHERE finished = 1;
 
 -- What an Idempotency-Key of a tenant's stands for, also once the execution is kept no longer.
 CREATE TABLE idempotency_key (
@@ -26,3 +28,13 @@ CREATE TABLE idempotency_key (
   PRIMARY KEY (tenant, key)
 ) WITHOUT ROWID;
 CREATE INDEX idempotency_key_expires ON idempotency_key (expires);
+
+-- What models have cost, also once the execution is kept no longer.
+CREATE TABLE spending (
+  execution TEXT PRIMARY KEY,
+  tenant    TEXT NOT NULL,
+  ended     INTEGER NOT NULL,
+  cost_usd  REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX spending_of_tenant ON spending (tenant, ended, cost_usd);
+CREATE INDEX spending_ended ON spending (ended);
