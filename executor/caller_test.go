@@ -12,6 +12,9 @@ import (
 // TestCallers has callers of other tenants and of fewer rights beside the operator: what
 // belongs to another tenant does not exist for them, and what they may not do is refused
 // before it is looked at.
+//
+// probe: T3, T4
+// oracle: the same calls by whose run it is
 func TestCallers(t *testing.T) {
 	_, profiles := withProfiles(t, strings.Replace(governed(whole), "acme", "other", 1))
 	h := start(t, profiles)
@@ -38,16 +41,26 @@ func TestCallers(t *testing.T) {
 		{other, "GET", path + "/events", 404},
 		{other, "GET", path + "/artifacts", 404},
 		{other, "DELETE", path, 404},
+		{other, "GET", path + "?tenant=", 404},
+		{other, "GET", path + "?tenant=all", 404},
+		{other, "GET", path + "?tenant=other", 404},
+		{other, "DELETE", path + "?tenant=all", 404},
+		{other, "GET", "/v1/executions?tenant=", 404},
+		{other, "GET", "/v1/executions?tenant=other", 200},
+		{reader, "GET", "/v1/executions?tenant=other", 404},
+		{other, "GET", "/v1/tokens", 403},
 		{other, "GET", "/v1/capabilities", 200},
-		{other, "POST", "/v1/boundary/check", 401},
+		{other, "POST", "/v1/boundary/check", 403},
 		{reader, "GET", path, 200},
-		{reader, "DELETE", path, 401},
-		{reader, "POST", "/v1/executions", 401},
-		{nobody, "GET", path, 401},
-		{nobody, "GET", "/v1/capabilities", 401},
+		{reader, "DELETE", path, 403},
+		{reader, "POST", "/v1/executions", 403},
+		{nobody, "GET", path, 403},
+		{nobody, "GET", "/v1/capabilities", 403},
 		{nobody, "GET", "/nowhere", 404},
 		{nobody, "GET", "/healthz", 200},
 		{"the-token-of-no-caller", "GET", path, 401},
+		{"the-token-of-no-caller", "GET", path + "?tenant=all", 401},
+		{"the-token-of-no-caller", "GET", "/nowhere", 401},
 	} {
 		body := ""
 		if tt.method == http.MethodPost {
@@ -75,6 +88,20 @@ func TestCallers(t *testing.T) {
 	}
 	if resp, _ := h.do(http.MethodGet, "/v1/executions/"+theirs, ""); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("the operator sees another tenant's run: %s", resp.Status)
+	}
+	for _, tenant := range []string{"other", "all"} {
+		if x := get[api.Execution](h, "/v1/executions/"+theirs+"?tenant="+tenant); x.ID != theirs {
+			t.Errorf("the operator does not see it in %s: %+v", tenant, x)
+		}
+	}
+	if list := get[api.ExecutionList](h, "/v1/executions?tenant=other"); len(list.Executions) != 1 || list.Executions[0].ID != theirs {
+		t.Errorf("the operator lists of the other %+v", list)
+	}
+	if list := get[api.ExecutionList](h, "/v1/executions?tenant=all"); len(list.Executions) != 2 {
+		t.Errorf("the operator lists of all %+v", list)
+	}
+	if resp, data := h.do(http.MethodPost, "/v1/executions?tenant=other", command("true")); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("the operator begins a run of another tenant's: %s %s", resp.Status, data)
 	}
 	resp, data = h.do(http.MethodGet, "/v1/executions/"+theirs+"/events?follow=true", "", "Authorization", "Bearer "+other)
 	if resp.StatusCode != http.StatusOK || !strings.Contains(string(data), "theirs") {

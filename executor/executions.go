@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -65,6 +66,9 @@ func awaitResult(w http.ResponseWriter, r *http.Request, entry *store.Entry) {
 	select {
 	case <-entry.Done():
 	case <-r.Context().Done():
+		if p := tokenEnded(r); p != nil {
+			writeProblem(w, p)
+		}
 		return
 	}
 	res, err := entry.Result()
@@ -91,7 +95,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *api.Problem) {
 	case err != nil:
 		return nil, badRequest("the body could not be read")
 	}
-	return body, nil
+	return body, tokenEnded(r) // it may have been long under way
 }
 
 func idempotencyKey(r *http.Request) (string, *api.Problem) {
@@ -191,6 +195,8 @@ func (e *Executor) getArtifact(w http.ResponseWriter, r *http.Request, by caller
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": path.Base(name)}))
 	h.Set("Content-Security-Policy", "sandbox")
-	http.NewResponseController(w).SetWriteDeadline(time.Time{}) // large, and slow callers may be slow
+	control := http.NewResponseController(w)
+	control.SetWriteDeadline(time.Time{}) // large, and slow callers may be slow
+	defer context.AfterFunc(r.Context(), func() { control.SetWriteDeadline(time.Now()) })()
 	http.ServeContent(w, r, "", info.ModTime(), f)
 }

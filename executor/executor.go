@@ -6,6 +6,7 @@ package executor
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 
@@ -25,12 +26,13 @@ type Config struct {
 // An Executor serves the API of a dispatcher. It is safe for concurrent use.
 type Executor struct {
 	*dispatch.Dispatcher
-	callers caller.Tokens
+	callers *caller.Tokens
+	log     *slog.Logger
 }
 
 // New makes an executor on its state directory; see dispatch.New. Shutdown must follow.
 func New(cfg Config) (*Executor, error) {
-	var callers caller.Tokens
+	callers := new(caller.Tokens)
 	if err := callers.Add(cfg.Token, caller.Operator()); err != nil {
 		return nil, fmt.Errorf("configure the executor: %w", err)
 	}
@@ -41,7 +43,8 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Executor{Dispatcher: d, callers: callers}, nil
+	callers.Keep(d.Database())
+	return &Executor{Dispatcher: d, callers: callers, log: cfg.Log}, nil
 }
 
 // entry finds the execution that the path names, or answers.

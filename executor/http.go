@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"sallyport/executor/api"
@@ -33,54 +32,47 @@ func (e *Executor) routes() []route {
 		{http.MethodGet, "/v1/capabilities", caller.Read, e.getCapabilities},
 		{http.MethodPost, "/v1/policy/resolve", caller.Read, e.postResolve},
 		{http.MethodPost, "/v1/policy/route", caller.Read, e.postRoute},
-		{http.MethodPost, "/v1/boundary/check", caller.Operate, e.postBoundaryCheck},
+		{http.MethodPost, "/v1/tokens", caller.Operate, e.postToken},
+		{http.MethodGet, "/v1/tokens", caller.Operate, e.getTokens},
+		{http.MethodDelete, "/v1/tokens/{id}", caller.Operate, e.deleteToken},
+		{http.MethodPost, "/v1/boundary/check", caller.Operate | caller.Service, e.postBoundaryCheck},
 		{http.MethodGet, "/healthz", 0, e.getHealth},
 		{http.MethodGet, "/readyz", 0, e.getReadiness},
 		{http.MethodGet, "/openapi.json", 0, e.getOpenAPI},
 	}
 }
 
-// callerKey is where the context of a request has its caller.
-type callerKey struct{}
-
 // Handler serves the API. Here alone it is decided who may make which call.
 func (e *Executor) Handler() http.Handler {
 	mux := http.NewServeMux()
-	needs := map[string]caller.Rights{}
+	routes := map[string]route{}
 	for _, r := range e.routes() {
 		pattern := r.method + " " + r.path
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
-			by, _ := req.Context().Value(callerKey{}).(caller.Caller)
-			r.handle(w, req, by)
+			r.handle(w, req, caller.Of(req.Context()))
 		})
-		needs[pattern] = r.needs
+		routes[pattern] = r
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		extend(w)
 		_, pattern := mux.Handler(r)
-		rights, known := needs[pattern]
-		by, ok := e.callers.Caller(bearer(r))
-		switch {
-		case !by.May(rights), !known && !ok: // who may not is told as little as a stranger
-			w.Header().Set("WWW-Authenticate", `Bearer realm="sallyport"`)
-			writeProblem(w, api.NewProblem(http.StatusUnauthorized, api.CodeUnauthorized, "a bearer token is required: Authorization: Bearer <token>; sallyport token prints it"))
-		case pattern == "":
-			refuseRoute(mux, w, r)
-		default:
-			mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, by)))
+		if found := routes[pattern]; found.needs != 0 || pattern == "" {
+			admitted, leave, problem := e.admit(r, found)
+			if problem != nil {
+				writeProblem(w, problem)
+				return
+			}
+			defer leave()
+			r = admitted
 		}
+		if pattern == "" {
+			refuseRoute(mux, w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
 	})
-}
-
-// bearer is the token that a request shows, empty for none.
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
 }
 
 // refuseRoute says in our words what the mux found wrong.

@@ -32,8 +32,11 @@ func badRequest(detail string) *api.Problem {
 }
 
 func writeProblem(w http.ResponseWriter, p *api.Problem) {
-	if p.Status == http.StatusServiceUnavailable {
+	switch p.Status {
+	case http.StatusServiceUnavailable:
 		tellWait(w, retryAfter)
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="sallyport"`)
 	}
 	write(w, p.Status, problemType, p)
 }

@@ -34,6 +34,10 @@ func (e *Executor) getOpenAPI(w http.ResponseWriter, _ *http.Request, _ caller.C
 // whether further runs may start.
 func (e *Executor) postBoundaryCheck(w http.ResponseWriter, r *http.Request, _ caller.Caller) {
 	report, wait, err := e.Proof().Ask(r.Context())
+	if p := tokenEnded(r); p != nil {
+		writeProblem(w, p)
+		return
+	}
 	if wait > 0 {
 		p := api.NewProblem(http.StatusTooManyRequests, api.CodeBusy, fmt.Sprintf(
 			"the boundary was checked a moment ago; the next check can be asked for in %v", wait.Round(time.Second/10)))

@@ -76,9 +76,10 @@ func stream(w http.ResponseWriter, r *http.Request, entry *store.Entry, form str
 	h := w.Header()
 	h.Set("Content-Type", form)
 	h.Set("X-Accel-Buffering", "no") // nginx would hold small events back
-	s := &sender{w: w, control: http.NewResponseController(w), sse: form == sseType}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	s := &sender{w: w, ctx: r.Context(), control: http.NewResponseController(w), sse: form == sseType}
+	defer context.AfterFunc(s.ctx, func() { s.control.SetWriteDeadline(time.Now()) })() // nor is a write waited for
 	if s.sse && entry.Finished() && ended(entry, after) {
 		w.WriteHeader(http.StatusNoContent) // the end of an EventSource's attempts to go on
 		return
@@ -126,6 +127,7 @@ func ended(entry *store.Entry, after int64) bool {
 // A sender writes one stream.
 type sender struct {
 	w       http.ResponseWriter
+	ctx     context.Context // of the call, which gets nothing once it has ended
 	control *http.ResponseController
 	sse     bool
 	buf     bytes.Buffer
@@ -176,6 +178,9 @@ func (s *sender) add(line store.Line) {
 
 func (s *sender) flush() error {
 	extend(s.w)
+	if s.ctx.Err() != nil {
+		return s.ctx.Err()
+	}
 	if _, err := s.w.Write(s.buf.Bytes()); err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ type app struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	addr           string // of the executor, where --addr names it
+	tenant         string // whose things, where --tenant names it
 }
 
 // An exitError ends the program with a code of its own. What there is to say has
@@ -176,8 +177,9 @@ func (a *app) root() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().StringVar(&a.addr, "addr", "", "address of the executor, such as http://127.0.0.1:7280 or unix:///PATH")
+	root.PersistentFlags().StringVar(&a.tenant, "tenant", "", "whose runs, artifacts and tokens, for who operates the service; \"all\" for every tenant's")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
-	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.policyCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.artifactsCommand(), a.auditCommand(), a.verifyCommand(), a.tokenCommand())
+	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.policyCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.artifactsCommand(), a.auditCommand(), a.verifyCommand(), a.tokenCommand(), a.tokensCommand())
 	return root
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,10 +13,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"sallyport/cmd/sallyport/terminal"
+	"sallyport/executor/api"
 	"sallyport/executor/client"
 	"sallyport/internal/fileowner"
 )
@@ -41,6 +45,132 @@ func (a *app) tokenCommand() *cobra.Command {
 			return err
 		},
 	}
+}
+
+func (a *app) tokensCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tokens",
+		Short: "Make, list and revoke the tokens of tenants and principals",
+		Args:  atMost(0),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var asJSON bool
+	list := &cobra.Command{Use: "list", Short: "List the tokens, the newest first", Args: atMost(0)}
+	list.RunE = func(cmd *cobra.Command, _ []string) error { return a.listTokens(cmd.Context(), asJSON) }
+	list.Flags().BoolVar(&asJSON, "json", false, "print them as JSON, one on a line")
+	revoke := &cobra.Command{
+		Use:   "revoke TOKEN...",
+		Short: "Revoke tokens by their identifiers; calls under way with them end, runs go on",
+		RunE:  func(cmd *cobra.Command, args []string) error { return a.revokeTokens(cmd.Context(), args) },
+	}
+	cmd.AddCommand(a.createTokenCommand(), list, revoke)
+	return cmd
+}
+
+func (a *app) createTokenCommand() *cobra.Command {
+	var r api.TokenRequest
+	var life time.Duration
+	cmd := &cobra.Command{
+		Use:   "create PRINCIPAL",
+		Short: "Make a token and print it, this once",
+		Example: `  sallyport tokens create ci --tenant acme --rights run,read
+  sallyport tokens create alice --tenant acme --rights read,approve,operate --for 720h`,
+		Args: exactly("PRINCIPAL, who will make calls with it,"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.Principal = args[0]
+			if cmd.Flags().Changed("for") {
+				r.ExpiresAt = time.Now().Add(life).UTC().Format(time.RFC3339)
+			}
+			return a.createToken(cmd.Context(), r)
+		},
+	}
+	cmd.Flags().StringSliceVar(&r.Rights, "rights", []string{"run", "read"}, "some of run, read, approve and operate")
+	cmd.Flags().DurationVar(&life, "for", 0, "how long it is good, such as 720h; 90 days by default, at most 366")
+	return cmd
+}
+
+func (a *app) createToken(ctx context.Context, r api.TokenRequest) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	t, err := c.MakeToken(ctx, r)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stderr, "%s: %s, %s, until %s; it is shown this once\n",
+		terminal.Safe(t.ID), terminal.Safe(whose(t)), strings.Join(t.Rights, ", "), t.ExpiresAt.Local().Format(time.DateTime))
+	_, err = fmt.Fprintln(a.stdout, terminal.Safe(t.Token))
+	return err
+}
+
+func (a *app) listTokens(ctx context.Context, asJSON bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	list, err := c.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	defer t.Flush()
+	if !asJSON && len(list.Tokens) > 0 {
+		fmt.Fprintln(t, "TOKEN\tWHOSE\tRIGHTS\tMADE\tBY\tLAST USED\tEND")
+	}
+	for _, token := range list.Tokens {
+		if asJSON {
+			err = a.printJSON(token, "")
+		} else {
+			_, err = fmt.Fprintln(t, tokenRow(token, time.Now()))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tokenRow is the line of one token in the table.
+func tokenRow(t api.Token, now time.Time) string {
+	end, used := t.ExpiresAt.Local().Format(time.DateTime), "never"
+	switch {
+	case !t.RevokedAt.IsZero():
+		end = "revoked " + t.RevokedAt.Local().Format(time.DateTime)
+	case !now.Before(t.ExpiresAt):
+		end = "expired " + end
+	}
+	if !t.LastUsedAt.IsZero() {
+		used = t.LastUsedAt.Local().Format("2006-01-02 15h")
+	}
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", terminal.Cell(t.ID), terminal.Cell(whose(t)), strings.Join(t.Rights, ","),
+		t.CreatedAt.Local().Format(time.DateTime), terminal.Cell(t.CreatedBy), used, end)
+}
+
+// whose is tenant and principal of a token.
+func whose(t api.Token) string {
+	if t.Tenant == "" {
+		return t.Principal
+	}
+	return t.Tenant + "/" + t.Principal
+}
+
+func (a *app) revokeTokens(ctx context.Context, ids []string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		return usage("TOKEN, the identifier of a token, is missing")
+	}
+	for _, id := range ids {
+		t, err := c.RevokeToken(ctx, id)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "revoked %s of %s\n", terminal.Safe(t.ID), terminal.Safe(whose(t)))
+	}
+	return nil
 }
 
 // findToken returns the bearer token and where it came from.
@@ -122,6 +252,7 @@ func (a *app) client() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Tenant = a.tenant
 	c.Token, _, err = a.findToken()
 	return c, err
 }

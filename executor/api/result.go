@@ -87,8 +87,10 @@ type Code string
 const (
 	CodeInvalidRequest   Code = "invalid_request"
 	CodeUnauthorized     Code = "unauthorized"
+	CodeForbidden        Code = "forbidden" // details.rights
 	CodeNotFound         Code = "not_found"
 	CodeIdempotencyReuse Code = "idempotency_key_reused"
+	CodeInternal         Code = "internal_error"
 	CodeStartFailed      Code = "sandbox_start_failed"
 	CodePolicyDenied     Code = "sandbox_policy_denied"
 	CodeTimeout          Code = "sandbox_timeout"

@@ -43,6 +43,9 @@ type Client struct {
 	Addr string
 	// Token is the bearer token. Health and Ready need none.
 	Token string
+	// Tenant is whose things the calls are about, where it is not the token's: for who
+	// operates the service. "all" stands for every one.
+	Tenant string
 	// Patience is how long a broken event stream is tried again without getting
 	// anywhere; if 0, two minutes.
 	Patience time.Duration
@@ -179,11 +182,11 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 	return c.exchange(ctx, timeout, method, path, nil, v, also...)
 }
 
-// ask posts a question.
+// ask posts a question, or what is to be made.
 func (c *Client) ask(ctx context.Context, path string, question, v any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
-		return fmt.Errorf("encode a question: %w", err)
+		return fmt.Errorf("encode a body: %w", err)
 	}
 	return c.exchange(ctx, callTimeout, http.MethodPost, path, body, v)
 }
@@ -211,6 +214,11 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body []b
 	req, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, c.unreachable(err)
+	}
+	if c.Tenant != "" {
+		query := req.URL.Query()
+		query.Set("tenant", c.Tenant)
+		req.URL.RawQuery = query.Encode()
 	}
 	for name, values := range header {
 		req.Header[name] = values

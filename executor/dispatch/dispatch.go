@@ -217,6 +217,9 @@ func (d *Dispatcher) Drain(ctx context.Context) error {
 	}
 }
 
+// Database is the dispatcher's, for those whose tables are in it, until Close.
+func (d *Dispatcher) Database() *sql.DB { return d.db }
+
 // Close gives the state directory back, once nothing runs and nobody asks.
 func (d *Dispatcher) Close() error {
 	return errors.Join(closeTokens(d.tokens), d.store.Close(), d.audit.log.Close(), d.db.Close(), d.lock.Close())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	"sallyport/executor/api"
 	"sallyport/executor/backend"
@@ -52,11 +53,16 @@ func (d *Dispatcher) Route(ctx context.Context, by caller.Caller, r api.RouteReq
 	return route, nil
 }
 
+// Knows reports whether there is such a tenant now.
+func (d *Dispatcher) Knows(tenant string) bool {
+	return tenant == policy.Operator || slices.Contains(d.cfg.Profiles.Profiles().Tenants(), tenant)
+}
+
 // query reads what a caller asks about.
 func query(by caller.Caller, r api.PolicyRequest) (policy.Query, *api.Problem) {
 	tenant := by.Tenant
 	if r.Tenant != "" && r.Tenant != tenant {
-		if tenant != policy.Operator || !by.May(caller.Operate) {
+		if !by.May(caller.Service) {
 			return policy.Query{}, api.NewProblem(http.StatusNotFound, api.CodeNotFound, "there is no such tenant")
 		}
 		tenant = r.Tenant

@@ -228,7 +228,7 @@ func (d *Dispatcher) All(by caller.Caller) []*store.Entry {
 
 // sees reports whether an execution is the caller's to see: those of another tenant do
 // not exist for it.
-func sees(by caller.Caller, entry *store.Entry) bool { return entry.Meta.Tenant == by.Tenant }
+func sees(by caller.Caller, entry *store.Entry) bool { return by.Sees(entry.Meta.Tenant) }
 
 // Cancel asks an execution of the caller's to end. It reports whether there was anything
 // to end.

@@ -21,7 +21,12 @@ const MaxRequest = 8 << 20
 // documented, none unknown, none twice, nothing behind it. The problem names the
 // field at fault and says what would be right.
 func Decode(body []byte) (api.Request, *api.Problem) {
-	var req api.Request
+	return DecodeAs[api.Request](body, `{"prompt": "...", "config": {"model": "provider/model"}}`)
+}
+
+// DecodeAs reads a body of another type as strictly; example is one that is right.
+func DecodeAs[T any](body []byte, example string) (T, *api.Problem) {
+	var req T
 	if len(bytes.TrimSpace(body)) == 0 {
 		return req, invalid("", "the body is empty; it must be a JSON object such as %s", example)
 	}
@@ -29,12 +34,10 @@ func Decode(body []byte) (api.Request, *api.Problem) {
 		return req, invalid("", "the body is not valid UTF-8")
 	}
 	if err := json.Unmarshal(body, &req); err != nil { // first, as it bounds the depth
-		return req, explain(err)
+		return req, explain(err, example)
 	}
-	return req, checkNames(body)
+	return req, checkNames(body, reflect.TypeFor[T](), example)
 }
-
-const example = `{"prompt": "...", "config": {"model": "provider/model"}}`
 
 // invalid is a problem of a request that cannot be understood.
 func invalid(field, format string, args ...any) *api.Problem {
@@ -51,17 +54,17 @@ func refuse(status int, code api.Code, field, detail string) *api.Problem {
 
 // checkNames walks over the whole body, which is JSON, and refuses what
 // encoding/json lets pass: a name that is unknown, in other case, or there twice.
-func checkNames(body []byte) *api.Problem {
+func checkNames(body []byte, typ reflect.Type, example string) *api.Problem {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
 	t, err := d.Token()
 	if err != nil {
-		return explain(err)
+		return explain(err, example)
 	}
 	if t != json.Delim('{') {
 		return invalid("", "the body is null; it must be a JSON object such as %s", example)
 	}
-	return checkObject(d, "", reflect.TypeFor[api.Request]())
+	return checkObject(d, "", typ)
 }
 
 // checkObject checks an object whose brace has been read; typ is the struct that
@@ -71,7 +74,7 @@ func checkObject(d *json.Decoder, path string, typ reflect.Type) *api.Problem {
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
-			return explain(err)
+			return explain(err, "")
 		}
 		name := t.(string) // the decoder lets nothing else be a name
 		field := strings.TrimPrefix(path+"."+name, ".")
@@ -93,7 +96,7 @@ func checkObject(d *json.Decoder, path string, typ reflect.Type) *api.Problem {
 func checkValue(d *json.Decoder, path string, typ reflect.Type) *api.Problem {
 	t, err := d.Token()
 	if err != nil {
-		return explain(err)
+		return explain(err, "")
 	}
 	switch t {
 	case json.Delim('{'):
@@ -111,7 +114,7 @@ func checkValue(d *json.Decoder, path string, typ reflect.Type) *api.Problem {
 
 func end(d *json.Decoder) *api.Problem {
 	if _, err := d.Token(); err != nil {
-		return explain(err)
+		return explain(err, "")
 	}
 	return nil
 }
@@ -156,7 +159,7 @@ func unknown(typ reflect.Type, field, name string) *api.Problem {
 }
 
 // explain says in the caller's words what encoding/json found.
-func explain(err error) *api.Problem {
+func explain(err error, example string) *api.Problem {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError
 	switch {

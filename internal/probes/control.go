@@ -71,6 +71,12 @@ var ceilings = Group{Letter: "T", Title: "Who may run what", Probes: []Probe{
 	{ID: "T2",
 		Tried: "A call that the host would make goes to a metadata service, a private address, a host that is not listed, or addresses that nobody judged.",
 		Must:  "It is denied, or sent to a sandbox where the gate judges it."},
+	{ID: "T3",
+		Tried: "A tenant looks for what belongs to another: lists, reads, follows, cancels or guesses its runs, artifacts and tokens, uses its keys, names its directories, reads between the lines of a refusal.",
+		Must:  "It is answered as for what is not there; nothing names what the other has."},
+	{ID: "T4",
+		Tried: "A call with a token that is guessed, mistyped, expired or revoked, before the call or during it, or that lacks a right or gives one that it lacks.",
+		Must:  "A stranger is told nothing, a caller what it lacks; a call under way ends with its token."},
 }}
 
 var others = Group{Letter: "X", Title: "More", Probes: []Probe{
