@@ -49,11 +49,11 @@ func New(cfg Config) (*Executor, error) {
 
 // entry finds the execution that the path names, or answers.
 func (e *Executor) entry(w http.ResponseWriter, r *http.Request, by caller.Caller) (*store.Entry, bool) {
-	entry, ok := e.Get(by, r.PathValue("id"))
-	if !ok {
-		writeProblem(w, notFound("there is no such execution"))
+	entry, problem := e.Get(by, r.PathValue("id"))
+	if problem != nil {
+		writeProblem(w, problem)
 	}
-	return entry, ok
+	return entry, problem == nil
 }
 
 func unreadable(entry *store.Entry) *api.Problem {

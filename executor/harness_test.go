@@ -24,6 +24,8 @@ import (
 	"sallyport/executor/backend"
 	"sallyport/executor/dispatch"
 	"sallyport/executor/plan"
+	"sallyport/executor/state"
+	"sallyport/executor/statedir"
 	"sallyport/executor/store"
 	"sallyport/gate/control"
 	"sallyport/internal/output"
@@ -164,6 +166,24 @@ func (h *harness) boot() {
 		}
 		h.client.CloseIdleConnections()
 	})
+}
+
+// store opens the record of executions while no executor has it.
+func (h *harness) store() (st *store.Store, end func()) {
+	h.t.Helper()
+	db, err := state.Open(h.t.Context(), statedir.Database(h.config.State))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if st, err = store.Open(db, statedir.Executions(h.config.State), slog.New(slog.DiscardHandler), nil); err != nil {
+		h.t.Fatal(err)
+	}
+	return st, func() {
+		h.t.Helper()
+		if err := errors.Join(st.Close(), db.Close()); err != nil {
+			h.t.Fatal(err)
+		}
+	}
 }
 
 // later has the executor take what it remembers for a moment as long past.

@@ -11,6 +11,7 @@ import (
 
 	"sallyport/executor"
 	"sallyport/executor/api"
+	"sallyport/executor/statedir"
 	"sallyport/firewall"
 	"sallyport/firewall/account"
 )
@@ -107,8 +108,8 @@ func TestListPages(t *testing.T) {
 	}
 }
 
-// TestListOutcome wants a run's refusals counted by host, and a record that is
-// gone told from one that is good.
+// TestListOutcome wants a run's refusals counted by host, and a record that
+// cannot be read told from one that is good.
 func TestListOutcome(t *testing.T) {
 	h := start(t)
 	id := h.begin(command("echo begun; sleep 60"))
@@ -123,9 +124,17 @@ func TestListOutcome(t *testing.T) {
 	if x := get[api.ExecutionList](h, "/v1/executions").Executions[0]; x.Outcome == nil || x.Outcome.Code != api.CodeCancelled || x.Outcome.Refused != 2 {
 		t.Errorf("%+v", x.Outcome)
 	}
-	if err := os.Remove(filepath.Join(h.config.State, "executions", id, "result.json")); err != nil {
+	h.end()
+	for _, lost := range []string{statedir.Database(h.config.State), filepath.Join(h.config.State, "executions", id, "result.json")} {
+		if err := os.Remove(lost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(h.config.State, "executions", id, "result.json"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	h.boot()
+	defer h.end()
 	if x := get[api.ExecutionList](h, "/v1/executions").Executions[0]; x.Outcome == nil || x.Outcome.Success || x.Outcome.Code != api.CodeLost {
 		t.Errorf("%+v", x.Outcome)
 	}

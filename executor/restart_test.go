@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -30,10 +29,7 @@ func TestCrash(t *testing.T) {
 	h := start(t)
 	h.end()
 	const id = "01arz3ndektsv4rrffq69g5fav"
-	st, err := store.Open(filepath.Join(h.config.State, "executions"), slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, closeStore := h.store()
 	e, err := st.Create(store.Meta{ID: id, Accepted: time.Now().Add(-time.Minute)}, []byte("{}"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +37,7 @@ func TestCrash(t *testing.T) {
 	if err := e.Append(api.Event{Type: api.EventAccepted, Execution: id}); err != nil {
 		t.Fatal(err)
 	}
+	closeStore()
 	left := filepath.Join(h.config.State, "workspaces", id)
 	if err := os.Mkdir(left, 0o700); err != nil {
 		t.Fatal(err)
@@ -169,8 +166,18 @@ func TestRetention(t *testing.T) {
 			t.Errorf("execution %d: %s, want %d", i, resp.Status, want)
 		}
 	}
-	if id := h.begin(command("true"), "Idempotency-Key", "keya"); id == ids[0] {
-		t.Error("a key outlived its execution")
+	for i, id := range ids {
+		resp, data := h.do(http.MethodPost, "/v1/executions", command("true"), "Idempotency-Key", "key"+string(rune('a'+i)))
+		if i >= 2 {
+			if res := decode[api.Result](t, resp, data, http.StatusOK); res.ExecutionID != id {
+				t.Errorf("the key of execution %d gives %s", i, res.ExecutionID)
+			}
+		} else if p := decode[api.Problem](t, resp, data, http.StatusGone); p.Code != api.CodeGone || p.Details["executionId"] != id || p.Retryable {
+			t.Errorf("the key of execution %d: %+v", i, p)
+		}
+	}
+	if len(h.backend.specs) != len(ids) {
+		t.Errorf("%d runs for %d keys", len(h.backend.specs), len(ids))
 	}
 }
 
@@ -197,10 +204,7 @@ func TestRecordsTakeNoMemory(t *testing.T) {
 	if info, err := os.Stat(asked); err != nil || info.Size() < 8<<20 {
 		t.Fatalf("the request on record: %+v, %v", info, err)
 	}
-	st, err := store.Open(records, slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, closeStore := h.store()
 	began := time.Now().Add(-2 * time.Hour)
 	for i := range runs - 1 { // with the same request, on disk once
 		at := began.Add(time.Duration(i) * time.Second)
@@ -213,9 +217,7 @@ func TestRecordsTakeNoMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closeStore()
 	// Without the race detector, which takes several times the memory of what it watches.
 	program := filepath.Join(t.TempDir(), "executor.test")
 	if out, err := exec.Command("go", "test", "-c", "-race=false", "-o", program, ".").CombinedOutput(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"sallyport/executor"
 	"sallyport/executor/api"
 	"sallyport/executor/plan"
+	"sallyport/executor/statedir"
 )
 
 // nest makes depth directories in dir, one in another, without paths, which have a
@@ -225,7 +226,7 @@ func TestSetIDLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.end()
-	if err := errors.Join(os.RemoveAll(filepath.Join(h.config.State, "executions")), os.Rename(kept, filepath.Join(h.config.State, "executions")),
+	if err := errors.Join(os.Remove(statedir.Database(h.config.State)), os.RemoveAll(filepath.Join(h.config.State, "executions")), os.Rename(kept, filepath.Join(h.config.State, "executions")),
 		os.Chmod(filepath.Join(dir, "x"), 0o755|os.ModeSetuid)); err != nil {
 		t.Fatal(err)
 	}

@@ -91,6 +91,7 @@ const (
 	CodeNotFound         Code = "not_found"
 	CodeIdempotencyReuse Code = "idempotency_key_reused"
 	CodeInternal         Code = "internal_error"
+	CodeGone             Code = "execution_gone" // details.executionId
 	CodeStartFailed      Code = "sandbox_start_failed"
 	CodePolicyDenied     Code = "sandbox_policy_denied"
 	CodeTimeout          Code = "sandbox_timeout"

@@ -54,9 +54,10 @@ type Dispatcher struct {
 	stop       context.CancelFunc
 	tasks      sync.WaitGroup
 
-	mu     sync.Mutex                         // guards what follows
+	admission sync.Mutex // held by the one who looks whether a request can be admitted, until it is
+
+	mu     sync.Mutex                         // guards active
 	active map[string]context.CancelCauseFunc // of the executions that have no result yet
-	keys   map[tenantKey]store.Meta
 }
 
 // New makes a dispatcher on its state directory: runs that an earlier one left
@@ -99,7 +100,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	auditor := &auditor{log: records, errors: cfg.Log}
 	runner := newRunner(cfg, backends)
-	st, err := cfg.openStore(aftermath{backends: backends, redactor: runner.Redactor, tokens: ended, audit: auditor, log: cfg.Log})
+	st, err := cfg.openStore(db, aftermath{backends: backends, redactor: runner.Redactor, tokens: ended, audit: auditor, log: cfg.Log})
 	if err != nil {
 		return nil, errors.Join(err, records.Close(), db.Close(), closeTokens(keeper), lock.Close())
 	}
@@ -119,10 +120,6 @@ func New(cfg Config) (*Dispatcher, error) {
 		proofs:   map[string]*proof.Proof{},
 		queue:    queue.New(cfg.MaxRuns, cfg.Queue, cfg.Service.UID, cfg.Users),
 		active:   map[string]context.CancelCauseFunc{},
-		keys:     map[tenantKey]store.Meta{},
-	}
-	for _, entry := range st.All() {
-		d.remember(entry.Meta)
 	}
 	d.background, d.stop = context.WithCancel(context.Background())
 	d.health = newSharedQuestion(d.cfg.askHealth)
@@ -145,12 +142,12 @@ func New(cfg Config) (*Dispatcher, error) {
 }
 
 // openStore opens the record of executions once the state directory is ready.
-func (c *Config) openStore(a aftermath) (*store.Store, error) {
+func (c *Config) openStore(db *sql.DB, a aftermath) (*store.Store, error) {
 	var err error
 	if a.receipts, err = c.prepare(); err != nil {
 		return nil, fmt.Errorf("prepare the state directory: %w", err)
 	}
-	return store.Open(statedir.Executions(c.State), c.Log, a.lost)
+	return store.Open(db, statedir.Executions(c.State), c.Log, a.lost)
 }
 
 // prepare makes the state directory ready: whatever was started by an earlier
@@ -197,7 +194,9 @@ func (d *Dispatcher) Shutdown(ctx context.Context) error {
 
 // Drain ends the runs; what came of them can still be asked for.
 func (d *Dispatcher) Drain(ctx context.Context) error {
+	d.admission.Lock() // whoever is being admitted is active afterwards, and cancelled
 	d.queue.Close()
+	d.admission.Unlock()
 	d.mu.Lock()
 	for _, cancel := range d.active {
 		cancel(&api.Error{Code: api.CodeCancelled, Message: "the executor was shut down", Retryable: true})
@@ -241,15 +240,7 @@ func (d *Dispatcher) sweepNowAndThen() {
 
 // sweep forgets executions that are kept no longer.
 func (d *Dispatcher) sweep() {
-	removed, err := d.store.Sweep(d.cfg.Keep, time.Now().Add(-d.cfg.KeepFor))
-	if err != nil {
+	if _, err := d.store.Sweep(d.cfg.Keep, time.Now().Add(-d.cfg.KeepFor)); err != nil {
 		d.cfg.Log.Error("old executions could not be removed", "error", err)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, m := range removed {
-		if d.keys[keyOf(m)].ID == m.ID {
-			delete(d.keys, keyOf(m))
-		}
 	}
 }

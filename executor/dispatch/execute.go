@@ -50,9 +50,7 @@ func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ti
 		log.Error("what is on disk of a run cannot be read for its audit record", "error", err)
 	}
 	ticket.Leave() // first, so that whoever sees the result finds the place free
-	d.mu.Lock()
-	delete(d.active, id)
-	d.mu.Unlock()
+	d.deactivate(id)
 	report(log, p, entry.Meta, res) // first as well: whoever sees the result finds the line
 	d.metrics.ended(p, res)
 	if err := entry.Finish(res); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -79,62 +78,72 @@ func newID(t time.Time) string {
 
 // known returns the execution that the key stands for already, if any.
 func (d *Dispatcher) known(meta store.Meta) (*store.Entry, *api.Problem) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.knownLocked(meta)
-}
-
-func (d *Dispatcher) knownLocked(meta store.Meta) (*store.Entry, *api.Problem) {
-	earlier, ok := d.keys[keyOf(meta)]
-	if meta.Key == "" || !ok {
+	if meta.Key == "" {
 		return nil, nil
 	}
-	if earlier.Body != meta.Body {
+	id, body, err := d.store.Key(meta.Tenant, meta.Key)
+	switch {
+	case err != nil:
+		return nil, d.unread(err)
+	case id == "":
+		return nil, nil
+	case body != meta.Body:
 		return nil, api.NewProblem(http.StatusUnprocessableEntity, api.CodeIdempotencyReuse, "the Idempotency-Key was used for another request; each request needs a key of its own")
 	}
-	entry, ok := d.store.Get(earlier.ID)
-	if !ok { // swept in this moment
-		return nil, nil
+	entry, err := d.store.Get(id)
+	switch {
+	case err != nil:
+		return nil, d.unread(err)
+	case entry == nil:
+		p := api.NewProblem(http.StatusGone, api.CodeGone, fmt.Sprintf("execution %s, for which the Idempotency-Key stands, is kept no longer; to run the request again, use another key", id))
+		p.Details = map[string]any{"executionId": id}
+		return nil, p
 	}
 	return entry, nil
 }
 
-// A tenantKey is an Idempotency-Key, each tenant's own.
-type tenantKey struct{ tenant, key string }
-
-func keyOf(m store.Meta) tenantKey { return tenantKey{m.Tenant, m.Key} }
-
-// remember notes an execution's key. The caller holds the mutex, or is alone.
-func (d *Dispatcher) remember(m store.Meta) {
-	if m.Key != "" {
-		d.keys[keyOf(m)] = m
-	}
+func (d *Dispatcher) unread(err error) *api.Problem {
+	d.cfg.Log.Error("the record of executions could not be read", "error", err)
+	return api.NewProblem(http.StatusInternalServerError, api.CodeInternal, "the executor cannot read its record of executions; its log says why")
 }
 
 // admit takes a plan into the queue.
 func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, timings api.Timings) (*store.Entry, *api.Problem) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if entry, problem := d.knownLocked(meta); entry != nil || problem != nil {
+	d.admission.Lock()
+	defer d.admission.Unlock()
+	if entry, problem := d.known(meta); entry != nil || problem != nil {
 		return entry, problem
 	}
 	ticket, problem := d.place(meta.ID, p)
 	if problem != nil {
 		return nil, problem
 	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	d.activate(meta.ID, cancel) // first, so that whoever finds it can cancel it
 	entry, err := d.store.Create(meta, request, p.Effective)
 	if err != nil {
+		cancel(nil)
+		d.deactivate(meta.ID)
 		ticket.Leave()
 		return nil, d.unrecorded(err)
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	d.active[meta.ID] = cancel
-	d.remember(meta)
 	d.tasks.Go(func() {
 		defer cancel(nil)
 		d.execute(ctx, p, ticket, entry, timings)
 	})
 	return entry, nil
+}
+
+func (d *Dispatcher) activate(id string, cancel context.CancelCauseFunc) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.active[id] = cancel
+}
+
+func (d *Dispatcher) deactivate(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.active, id)
 }
 
 func (d *Dispatcher) unrecorded(err error) *api.Problem {
@@ -158,7 +167,7 @@ func (d *Dispatcher) space(p *plan.Plan) *api.Problem {
 	return nil
 }
 
-// place admits a plan to the queue, or says why not. The caller holds the mutex.
+// place admits a plan to the queue, or says why not. The caller holds admission.
 func (d *Dispatcher) place(id string, p *plan.Plan) (*queue.Ticket, *api.Problem) {
 	ticket, refusal := d.queue.Admit(queue.Job{ID: id, Directories: queue.Directories{
 		Workspace: p.Dir, Sessions: p.SessionsDir, Context: p.ContextDir,
@@ -211,29 +220,34 @@ func conflict(field, detail string) *api.Problem {
 	return p
 }
 
-// Get returns the record of an execution, if it is the caller's to see.
-func (d *Dispatcher) Get(by caller.Caller, id string) (*store.Entry, bool) {
-	entry, ok := d.store.Get(id)
-	if !ok || !sees(by, entry) {
-		return nil, false
+// Get returns the record of an execution, if it is the caller's to see: those of another
+// tenant do not exist for it.
+func (d *Dispatcher) Get(by caller.Caller, id string) (*store.Entry, *api.Problem) {
+	entry, err := d.store.Get(id)
+	switch {
+	case err != nil:
+		return nil, d.unread(err)
+	case entry == nil || !by.Sees(entry.Meta.Tenant):
+		return nil, api.NewProblem(http.StatusNotFound, api.CodeNotFound, "there is no such execution")
 	}
-	return entry, true
+	return entry, nil
 }
 
-// All returns the records of all executions that are the caller's to see, the oldest
-// first.
-func (d *Dispatcher) All(by caller.Caller) []*store.Entry {
-	return slices.DeleteFunc(d.store.All(), func(entry *store.Entry) bool { return !sees(by, entry) })
+// List lists executions that are the caller's to see, the newest first, and says whether there
+// are more behind them.
+func (d *Dispatcher) List(by caller.Caller, l store.Listing) (page []api.ExecutionSummary, more bool, problem *api.Problem) {
+	l.Tenant, l.AllTenants = by.Tenant, by.Tenant == caller.Everyone
+	page, more, err := d.store.List(l)
+	if err != nil {
+		return nil, false, d.unread(err)
+	}
+	return page, more, nil
 }
-
-// sees reports whether an execution is the caller's to see: those of another tenant do
-// not exist for it.
-func sees(by caller.Caller, entry *store.Entry) bool { return by.Sees(entry.Meta.Tenant) }
 
 // Cancel asks an execution of the caller's to end. It reports whether there was anything
 // to end.
 func (d *Dispatcher) Cancel(by caller.Caller, id string) bool {
-	if _, ok := d.Get(by, id); !ok {
+	if _, problem := d.Get(by, id); problem != nil {
 		return false
 	}
 	d.mu.Lock()

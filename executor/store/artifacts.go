@@ -51,16 +51,16 @@ func (e *ArchiveError) Error() string { return "artifact archive refused: " + e.
 func (e *Entry) SaveArtifacts(r io.Reader, lim ArtifactLimits, redact func(string) string) ([]api.Artifact, error) {
 	kept, err := e.saveArtifacts(r, lim, redact)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("keep the artifacts of %s: %w", e.Meta.ID, err), e.root.RemoveAll(e.path(artifactsDir)))
+		return nil, errors.Join(fmt.Errorf("keep the artifacts of %s: %w", e.Meta.ID, err), e.store.root.RemoveAll(e.path(artifactsDir)))
 	}
 	return kept, nil
 }
 
 func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits, redact func(string) string) ([]api.Artifact, error) {
-	if err := e.root.Mkdir(e.path(artifactsDir), 0o700); err != nil {
+	if err := e.store.root.Mkdir(e.path(artifactsDir), 0o700); err != nil {
 		return nil, err
 	}
-	dir, err := e.root.OpenRoot(e.path(artifactsDir))
+	dir, err := e.store.root.OpenRoot(e.path(artifactsDir))
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ var ErrFinished = errors.New("the execution has ended")
 type Entry struct {
 	Meta Meta
 
-	root *os.Root      // the store's
-	done chan struct{} // closed when the result is there
+	store *Store
+	done  chan struct{} // closed when the result is there
 
 	mu      sync.Mutex // guards what follows
 	file    *os.File   // where events go; nil once there is a result
@@ -33,8 +33,8 @@ type Entry struct {
 	last    []byte        // as is its event
 }
 
-func newEntry(root *os.Root, meta Meta) *Entry {
-	return &Entry{Meta: meta, root: root, done: make(chan struct{}), changed: make(chan struct{})}
+func newEntry(s *Store, meta Meta) *Entry {
+	return &Entry{Meta: meta, store: s, done: make(chan struct{}), changed: make(chan struct{})}
 }
 
 func (e *Entry) path(name string) string { return path.Join(e.Meta.ID, name) }
@@ -129,12 +129,27 @@ func (e *Entry) Finish(res api.Result) error {
 	if err == nil {
 		err = e.writeResult(res)
 	}
-	if err != nil {
+	if err == nil {
+		err = e.announce(res)
+	} else {
 		e.result = &res
-		err = fmt.Errorf("record the result of %s: %w", e.Meta.ID, err)
+		close(e.done)
 	}
-	close(e.done)
 	e.notify()
+	if err != nil {
+		return fmt.Errorf("record the result of %s: %w", e.Meta.ID, err)
+	}
+	return nil
+}
+
+// announce tells everybody of the result, which is on disk: first the rows, which otherwise
+// the next start tells.
+func (e *Entry) announce(res api.Result) error {
+	err := e.store.rows.finish(e.Meta, e.end(res))
+	close(e.done)
+	if err == nil {
+		e.store.release(e)
+	}
 	return err
 }
 
@@ -145,8 +160,8 @@ func (e *Entry) writeResult(res api.Result) error {
 	}
 	err = e.writeFile(resultFile, data, true)
 	if err == nil {
-		e.root.Remove(e.path(githubFile)) // the result has it now
-		e.root.Remove(e.path(draftFile))  // and the audit log this
+		e.store.root.Remove(e.path(githubFile)) // the result has it now
+		e.store.root.Remove(e.path(draftFile))  // and the audit log this
 	}
 	return err
 }
@@ -181,6 +196,16 @@ func (e *Entry) Execution() (api.Execution, error) {
 	return x, nil
 }
 
+// summary is the execution in a list.
+func (e *Entry) summary(state string) api.ExecutionSummary {
+	x := e.Meta.summary(state, nil)
+	if state == api.StateFinished {
+		o := outcome(e.written())
+		x.Outcome = &o
+	}
+	return x
+}
+
 // Result is the result of a finished execution.
 func (e *Entry) Result() (api.Result, error) {
 	e.mu.Lock()
@@ -190,7 +215,7 @@ func (e *Entry) Result() (api.Result, error) {
 		return *kept, nil
 	}
 	var res api.Result
-	data, err := e.root.ReadFile(e.path(resultFile))
+	data, err := e.store.root.ReadFile(e.path(resultFile))
 	if err == nil {
 		err = json.Unmarshal(data, &res)
 	}
@@ -213,7 +238,7 @@ func (e *Entry) writePolicy(p *api.EffectivePolicy) error {
 
 // policy is what the execution might do at most; nil where that is not on record.
 func (e *Entry) policy() *api.EffectivePolicy {
-	data, err := e.root.ReadFile(e.path(policyFile))
+	data, err := e.store.root.ReadFile(e.path(policyFile))
 	p := new(api.EffectivePolicy)
 	if err != nil || json.Unmarshal(data, p) != nil {
 		return nil
@@ -237,7 +262,7 @@ func (e *Entry) writeMeta() error {
 // all; if it is durable, even where the machine fails afterwards.
 func (e *Entry) writeFile(name string, data []byte, durable bool) error {
 	tmp := e.path(name + ".tmp")
-	f, err := e.root.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := e.store.root.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -248,5 +273,5 @@ func (e *Entry) writeFile(name string, data []byte, durable bool) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return e.root.Rename(tmp, e.path(name))
+	return e.store.root.Rename(tmp, e.path(name))
 }

@@ -34,7 +34,7 @@ func (l Line) Type() api.EventType {
 // set, waits for more until the one with the result has been yielded or ctx ends.
 func (e *Entry) Events(ctx context.Context, after int64, follow bool) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
-		f, err := e.root.Open(e.path(eventsFile))
+		f, err := e.store.root.Open(e.path(eventsFile))
 		if err != nil {
 			yield(Line{}, fmt.Errorf("open the events of %s: %w", e.Meta.ID, err))
 			return
@@ -115,7 +115,7 @@ func lines(b *bufio.Reader) iter.Seq2[[]byte, error] {
 
 // Open opens an artifact by its name.
 func (e *Entry) Open(name string) (*os.File, error) {
-	dir, err := e.root.OpenRoot(e.path(artifactsDir))
+	dir, err := e.store.root.OpenRoot(e.path(artifactsDir))
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"iter"
-	"log/slog"
 	"os"
 
 	"sallyport/executor/api"
@@ -45,7 +44,7 @@ func (e *Entry) KeepDraft(draft []byte) error {
 // Look calls f, in any case, with what can be read on disk of an execution that has no
 // result yet.
 func (e *Entry) Look(f func(Remains)) error {
-	file, err := e.root.Open(e.path(eventsFile))
+	file, err := e.store.root.Open(e.path(eventsFile))
 	if err != nil {
 		f(Remains{Meta: e.Meta})
 		return fmt.Errorf("look at what is on disk of %s: %w", e.Meta.ID, err)
@@ -108,33 +107,17 @@ func (e *Entry) remains(f *os.File, size int64) (Remains, error) {
 
 // kept is a file of the execution, nil where there is none.
 func (e *Entry) kept(name string) ([]byte, error) {
-	data, err := e.root.ReadFile(e.path(name))
+	data, err := e.store.root.ReadFile(e.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return data, err
 }
 
-// reopen makes the entry of an execution of an earlier process.
-func reopen(root *os.Root, meta Meta, log *slog.Logger, lost func(Remains) api.Result) (*Entry, error) {
-	e := newEntry(root, meta)
-	if info, err := root.Stat(e.path(eventsFile)); err == nil {
-		e.size = info.Size()
-	}
-	switch _, err := root.Stat(e.path(resultFile)); {
-	case err == nil:
-		close(e.done)
-		return e, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	}
-	return e, e.recover(log, lost)
-}
-
 // recover ends an execution whose executor died: it cuts a line that was not
 // written whole and gives the execution its result.
-func (e *Entry) recover(log *slog.Logger, lost func(Remains) api.Result) error {
-	f, err := e.root.OpenFile(e.path(eventsFile), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+func (e *Entry) recover() error {
+	f, err := e.store.root.OpenFile(e.path(eventsFile), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -151,13 +134,15 @@ func (e *Entry) recover(log *slog.Logger, lost func(Remains) api.Result) error {
 	if last.Result == nil {
 		left, err := e.remains(f, e.size)
 		if err != nil {
-			log.Warn("what an executor that died has left of a run cannot be read", "run", e.Meta.ID, "error", err)
+			e.store.log.Warn("what an executor that died has left of a run cannot be read", "run", e.Meta.ID, "error", err)
 		}
-		return e.Finish(lost(left))
+		return e.Finish(e.store.lost(left))
 	}
 	e.file = nil // the result was the last thing that its executor wrote
-	close(e.done)
-	return errors.Join(f.Close(), e.writeResult(*last.Result))
+	if err := errors.Join(f.Close(), e.writeResult(*last.Result)); err != nil {
+		return err
+	}
+	return e.announce(*last.Result)
 }
 
 // count sets seq and size from the whole lines in f and returns the last event.

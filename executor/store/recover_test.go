@@ -42,7 +42,7 @@ func TestRemains(t *testing.T) {
 	s.Close()
 
 	s = open(t, dir)
-	e, _ = s.Get("a")
+	e = find(t, s, "a")
 	res, err := e.Result()
 	if err != nil || res.Turns != 2 || res.Github == nil || res.Github.Refreshed != 2 {
 		t.Errorf("%+v, %v", res, err)
@@ -53,7 +53,7 @@ func TestRemains(t *testing.T) {
 	if err := e.KeepGithub(api.GithubReceipt{}); !errors.Is(err, ErrFinished) {
 		t.Errorf("once it has ended: %v", err)
 	}
-	damaged, _ = s.Get("b")
+	damaged = find(t, s, "b")
 	if res, err := damaged.Result(); err != nil || res.Turns != 1 || res.Github != nil {
 		t.Errorf("%+v, %v", res, err)
 	}

@@ -9,20 +9,20 @@
 //	<id>/github.json    until then, what the run can do on GitHub
 //	<id>/artifacts/     the files that the run declared
 //
-// In memory is meta.json alone, mostly less than 1 KiB, however long its request
-// and result are. Readers follow the file of events, so a slow or absent reader costs no
-// memory either. What was finished survives a restart; what was not is given the
-// result that its owner has for such runs. A Store must have its directory for
-// itself.
+// They are looked up in the database, which has a row for each, and can be made again from
+// the directories. In memory are those alone that have no result yet. Readers
+// follow the file of events, so a slow or absent reader costs no memory either. What was
+// finished survives a restart; what was not is given the result that its owner has for
+// such runs. A Store must have its directory and its tables for itself.
 package store
 
 import (
 	"cmp"
-	"encoding/json"
+	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -76,16 +76,18 @@ const firstBackend = "docker"
 // A Store holds executions. It is safe for concurrent use.
 type Store struct {
 	root *os.Root
+	rows rows
 	log  *slog.Logger
+	lost func(Remains) api.Result
 
-	mu      sync.Mutex // guards entries
-	entries map[string]*Entry
+	mu   sync.Mutex        // guards live
+	live map[string]*Entry // those of whose end the rows do not know
 }
 
-// Open opens the store in dir, which it makes if need be. Executions that have
-// no result, because their executor died, get the one that lost returns.
+// Open opens the store in dir, which it makes if need be, with its tables in db. Executions
+// that have no result, because their executor died, get the one that lost returns.
 // Directories that are no readable execution are left alone, with a warning.
-func Open(dir string, log *slog.Logger, lost func(Remains) api.Result) (*Store, error) {
+func Open(db *sql.DB, dir string, log *slog.Logger, lost func(Remains) api.Result) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the store: %w", err)
 	}
@@ -93,79 +95,23 @@ func Open(dir string, log *slog.Logger, lost func(Remains) api.Result) (*Store, 
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
-	s := &Store{root: root, log: log, entries: map[string]*Entry{}}
-	dirs, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
+	s := &Store{root: root, rows: rows{db}, log: log, lost: lost, live: map[string]*Entry{}}
+	if err := s.begin(); err != nil {
 		root.Close()
-		return nil, fmt.Errorf("read the store %s: %w", dir, err)
-	}
-	for _, d := range dirs {
-		var e *Entry
-		meta, err := s.readMeta(d.Name())
-		if err == nil {
-			e, err = reopen(root, meta, log, lost)
-		}
-		if err != nil {
-			log.Warn("left out an unreadable execution", "run", d.Name(), "error", err)
-			continue
-		}
-		s.entries[e.Meta.ID] = e
+		return nil, fmt.Errorf("open the store %s: %w", dir, err)
 	}
 	return s, nil
 }
 
-func (s *Store) readMeta(id string) (Meta, error) {
-	var m Meta
-	data, err := s.root.ReadFile(id + "/" + metaFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s.readOldMeta(id)
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &m)
-	}
-	if err == nil && m.ID != id {
-		err = fmt.Errorf("it is of execution %q", m.ID)
-	}
-	if err != nil {
-		return Meta{}, fmt.Errorf("read %s: %w", metaFile, err)
-	}
-	m.Backend = cmp.Or(m.Backend, firstBackend)
-	return m, nil
-}
-
-// readOldMeta reads the record of an executor that wrote it and the request as one.
-func (s *Store) readOldMeta(id string) (Meta, error) {
-	var old struct {
-		Meta
-		Request struct {
-			Config struct{ Model string }
-			Opts   struct{ TaskID string }
-		}
-	}
-	data, err := s.root.ReadFile(id + "/" + requestFile)
-	if err == nil {
-		err = json.Unmarshal(data, &old)
-	}
-	if err == nil && old.ID != id {
-		err = fmt.Errorf("it is of execution %q", old.ID)
-	}
-	if err != nil {
-		return Meta{}, fmt.Errorf("read %s: %w", requestFile, err)
-	}
-	old.Model, old.TaskID, old.Backend = old.Request.Config.Model, old.Request.Opts.TaskID, firstBackend
-	return old.Meta, newEntry(s.root, old.Meta).writeMeta()
-}
-
 // Create makes the record of a new execution; request is a JSON document, effective its
-// policy, nil for none.
+// policy, nil for none. Once it returns, neither the execution nor what its key stands for
+// is lost.
 func (s *Store) Create(meta Meta, request []byte, effective *api.EffectivePolicy) (*Entry, error) {
+	meta.Backend = cmp.Or(meta.Backend, firstBackend)
 	e, err := s.create(meta, request, effective)
 	if err != nil {
 		return nil, fmt.Errorf("record execution %s: %w", meta.ID, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.entries[meta.ID] = e
 	return e, nil
 }
 
@@ -173,7 +119,7 @@ func (s *Store) create(meta Meta, request []byte, effective *api.EffectivePolicy
 	if err := s.root.Mkdir(meta.ID, 0o700); err != nil {
 		return nil, err
 	}
-	e := newEntry(s.root, meta)
+	e := newEntry(s, meta)
 	err := e.writeFile(requestFile, request, false)
 	if err == nil {
 		err = e.writePolicy(effective)
@@ -184,66 +130,125 @@ func (s *Store) create(meta Meta, request []byte, effective *api.EffectivePolicy
 	if err == nil {
 		e.file, err = s.root.OpenFile(e.path(eventsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	}
+	if err == nil {
+		s.keep(e) // first, so that nobody finds a key without its execution
+		err = s.rows.accept(meta)
+	}
 	if err != nil {
+		s.release(e)
+		e.file.Close()
 		s.root.RemoveAll(meta.ID) // the first error is the one that counts
 		return nil, err
 	}
 	return e, nil
 }
 
-// Get returns an execution's record.
-func (s *Store) Get(id string) (*Entry, bool) {
+func (s *Store) keep(e *Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.entries[id]
-	return e, ok
+	s.live[e.Meta.ID] = e
 }
 
-// All returns every record, the oldest first.
-func (s *Store) All() []*Entry {
+func (s *Store) release(e *Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*Entry, 0, len(s.entries))
-	for _, e := range s.entries {
-		all = append(all, e)
+	delete(s.live, e.Meta.ID)
+}
+
+// Get returns an execution's record, nil where there is none.
+func (s *Store) Get(id string) (*Entry, error) {
+	s.mu.Lock()
+	e := s.live[id]
+	s.mu.Unlock()
+	if e != nil {
+		return e, nil
 	}
-	slices.SortFunc(all, func(a, b *Entry) int {
-		if c := a.Meta.Accepted.Compare(b.Meta.Accepted); c != 0 {
-			return c
+	meta, ok, err := s.rows.finished(id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	e = newEntry(s, meta)
+	close(e.done)
+	if info, err := s.root.Stat(e.path(eventsFile)); err == nil {
+		e.size = info.Size()
+	}
+	return e, nil
+}
+
+// Key returns the execution that an Idempotency-Key of a tenant's stands for and the digest
+// of what was asked under it; "" where it stands for nothing. A key lives for a day, be
+// its execution kept as long or not.
+func (s *Store) Key(tenant, key string) (id, body string, err error) {
+	return s.rows.key(tenant, key, time.Now())
+}
+
+// Used is how many bytes a tenant's finished executions take on disk.
+func (s *Store) Used(tenant string) (int64, error) { return s.rows.used(tenant) }
+
+// Spent is what the models of a tenant's executions that have ended since then have cost,
+// in US dollars, be they still kept or not. It is known for 31 days.
+func (s *Store) Spent(tenant string, since time.Time) (float64, error) {
+	return s.rows.spent(tenant, since)
+}
+
+// A Listing is what is wanted of a tenant's executions, or of all tenants'. An empty string
+// wants all, but for Tenant.
+type Listing struct {
+	Tenant                       string
+	AllTenants                   bool
+	State, TaskID, Policy, Agent string
+	// Before is the identifier of the execution before which the list begins. The
+	// identifiers are ordered by time, so it need not exist any more.
+	Before string
+	Limit  int
+}
+
+func (l *Listing) wants(m *Meta, state string) bool {
+	matches := func(want, is string) bool { return want == "" || want == is }
+	return (l.AllTenants || m.Tenant == l.Tenant) && (l.Before == "" || m.ID < l.Before) && matches(l.TaskID, m.TaskID) &&
+		matches(l.Policy, m.Policy) && matches(l.Agent, m.Agent) && matches(l.State, state)
+}
+
+// List picks executions, the newest first, and says whether there are more behind them. It
+// opens no files but those of results that could not be recorded.
+func (s *Store) List(l Listing) (page []api.ExecutionSummary, more bool, err error) {
+	s.mu.Lock()
+	live := slices.Collect(maps.Values(s.live)) // before the rows, which have it if it ends now
+	s.mu.Unlock()
+	if l.State == "" || l.State == api.StateFinished {
+		if page, err = s.rows.list(l, l.Limit+1); err != nil {
+			return nil, false, err
 		}
-		if a.Meta.ID < b.Meta.ID {
-			return -1
+	}
+	listed := map[string]bool{}
+	for _, x := range page {
+		listed[x.ID] = true
+	}
+	for _, e := range live {
+		if state := e.State(); !listed[e.Meta.ID] && l.wants(&e.Meta, state) {
+			page = append(page, e.summary(state))
 		}
-		return 1
-	})
-	return all
+	}
+	slices.SortFunc(page, func(a, b api.ExecutionSummary) int { return cmp.Compare(b.ID, a.ID) })
+	return page[:min(len(page), l.Limit)], len(page) > l.Limit, nil
 }
 
 // Sweep removes finished executions: all but so many of the newest, and those that
-// were accepted before the given time. It returns what it removed.
-func (s *Store) Sweep(newest int, before time.Time) ([]Meta, error) {
-	var finished []*Entry
-	for _, e := range s.All() {
-		if e.Finished() {
-			finished = append(finished, e)
-		}
-	}
-	var removed []Meta
-	var errs []error
-	for i, e := range finished {
-		if i >= len(finished)-newest && !e.Meta.Accepted.Before(before) {
+// were accepted before the given time; keys and costs as well, once they are too old. It
+// returns how many executions it has removed.
+func (s *Store) Sweep(newest int, before time.Time) (int, error) {
+	old, err := s.rows.old(newest, before)
+	var removed []string
+	errs := []error{err}
+	for _, id := range old {
+		if err := s.root.RemoveAll(id); err != nil {
+			errs = append(errs, fmt.Errorf("remove execution %s: %w", id, err))
 			continue
 		}
-		if err := s.root.RemoveAll(e.Meta.ID); err != nil {
-			errs = append(errs, fmt.Errorf("remove execution %s: %w", e.Meta.ID, err))
-			continue
-		}
-		s.mu.Lock()
-		delete(s.entries, e.Meta.ID)
-		s.mu.Unlock()
-		removed = append(removed, e.Meta)
+		removed = append(removed, id)
 	}
-	return removed, errors.Join(errs...)
+	errs = append(errs, s.rows.drop(removed), s.rows.expire(time.Now()))
+	return len(removed), errors.Join(errs...)
 }
 
 // Close closes the store. Readers that are under way end on their own.

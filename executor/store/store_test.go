@@ -15,11 +15,18 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/state"
 )
 
+// open opens the store in dir, with a database beside it.
 func open(t testing.TB, dir string) *Store {
 	t.Helper()
-	s, err := Open(dir, slog.New(slog.DiscardHandler), func(r Remains) api.Result {
+	db, err := state.Open(context.Background(), dir+".db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	s, err := Open(db, dir, slog.New(slog.DiscardHandler), func(r Remains) api.Result {
 		return api.Result{ExecutionID: r.Meta.ID, StopReason: "lost", Github: r.Github, Turns: count(r.Events)}
 	})
 	if err != nil {
@@ -27,6 +34,16 @@ func open(t testing.TB, dir string) *Store {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// find gets an execution, nil if there is none.
+func find(t testing.TB, s *Store, id string) *Entry {
+	t.Helper()
+	e, err := s.Get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
 }
 
 func create(t testing.TB, s *Store, id string) *Entry {
@@ -168,8 +185,16 @@ func TestRecovery(t *testing.T) {
 	create(t, s, "said")
 	write("said", eventsFile, `{"seq":1,"type":"result","result":{"stopReason":"success"}}`+"\n")
 	write("said", resultFile+".tmp", `{"stop`)
-	create(t, s, "damaged")
-	if err := os.WriteFile(filepath.Join(dir, "damaged", metaFile), []byte("{"), 0o600); err != nil {
+	create(t, s, "bare")
+	if err := os.RemoveAll(filepath.Join(dir, "bare")); err != nil { // as when the machine lost power
+		t.Fatal(err)
+	}
+	create(t, s, "untold")
+	if err := os.WriteFile(filepath.Join(dir, "untold", resultFile), []byte(`{"stopReason":"success"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write("untold", eventsFile, `{"seq":1,"type":"result","result":{"stopReason":"success"}}`+"\n")
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "damaged"), 0o700), os.WriteFile(filepath.Join(dir, "damaged", metaFile), []byte("{"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "foreign"), 0o700); err != nil {
@@ -187,9 +212,10 @@ func TestRecovery(t *testing.T) {
 			events int
 		}{
 			"finished": {"success", 1}, "midway": {"lost", 2}, "torn": {"lost", 2}, "empty": {"lost", 1}, "said": {"success", 1},
+			"bare": {"lost", 1}, "untold": {"success", 1},
 		} {
-			e, ok := s.Get(id)
-			if !ok {
+			e := find(t, s, id)
+			if e == nil {
 				t.Errorf("%s is gone", id)
 				continue
 			}
@@ -201,8 +227,8 @@ func TestRecovery(t *testing.T) {
 				t.Errorf("%s: %d events", id, len(got))
 			}
 		}
-		if n := len(s.All()); n != 5 {
-			t.Errorf("%d executions", n)
+		if page, more, err := s.List(Listing{Limit: 100}); len(page) != 7 || more || err != nil || len(s.live) != 0 {
+			t.Errorf("%d executions, %d in memory, %v", len(page), len(s.live), err)
 		}
 	}
 	for _, name := range []string{"damaged", "foreign", "file"} {
@@ -252,7 +278,7 @@ func TestOldRecord(t *testing.T) {
 	want := Meta{ID: "a", Accepted: time.Date(2026, 11, 21, 0, 46, 46, 0, time.UTC), TaskID: "t", Model: "acme/large", Agent: "pi", Policy: "strict", Key: "k", Body: "d", Backend: "docker"}
 	for range 2 { // the second time from a file of its own
 		s := open(t, dir)
-		if e, ok := s.Get("a"); !ok || e.Meta != want || !e.Finished() {
+		if e := find(t, s, "a"); e == nil || e.Meta != want || !e.Finished() {
 			t.Errorf("%+v, want %+v", e, want)
 		}
 		s.Close()
@@ -279,19 +305,19 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	gone, err := s.Sweep(2, now.Add(-90*time.Minute))
-	if err != nil || len(gone) != 3 {
-		t.Errorf("gone: %+v, %v", gone, err)
+	if err != nil || gone != 3 {
+		t.Errorf("%d are gone, %v", gone, err)
 	}
 	for id, want := range map[string]bool{"e0": true, "e1": false, "e2": false, "e3": false, "e4": true} {
-		_, ok := s.Get(id)
-		if _, err := os.Stat(filepath.Join(dir, id)); ok != want || (err == nil) != want {
-			t.Errorf("%s: kept %t, %v", id, ok, err)
+		e := find(t, s, id)
+		if _, err := os.Stat(filepath.Join(dir, id)); (e != nil) != want || (err == nil) != want {
+			t.Errorf("%s: kept %t, %v", id, e != nil, err)
 		}
 	}
 }
 
 func TestMode(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "executions")
+	dir := filepath.Join(t.TempDir(), "executions") // made by Open
 	e := create(t, open(t, dir), "a")
 	if err := e.Finish(api.Result{}); err != nil {
 		t.Fatal(err)

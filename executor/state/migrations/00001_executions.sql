@@ -15,8 +15,7 @@ CREATE TABLE execution (
 ) WITHOUT ROWID;
 CREATE INDEX execution_listed ON execution (tenant, id, bytes);
 CREATE INDEX execution_of_task ON execution (tenant, task_id, id);
-CREATE INDEX execution_unfinished ON execution (id) WHERE finished = 0;
-CREATE INDEX execution_finished ON execution (accepted, id) WHERE finished = 1;
+CREATE INDEX execution_ended ON execution (finished, accepted, id);
 
 -- What an Idempotency-Key of a tenant's stands for, also once the execution is kept no longer.
 CREATE TABLE idempotency_key (
