@@ -3,6 +3,7 @@ package sniproxy
 import (
 	"bytes"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"sallyport/firewall"
 	"sallyport/sniproxy/refusal"
@@ -60,6 +62,28 @@ func TestTunnelToItself(t *testing.T) {
 	if n := k.Count.Load(); n != 0 {
 		t.Errorf("the gate's own listener was reached %d times", n)
 	}
+	// No device has this one, so that only the connection itself shows where it leads.
+	dst := &net.IPNet{IP: net.IPv4(5, 6, 7, 8), Mask: net.CIDRMask(32, 32)}
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: dst, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Resolver.Set("own.example", "5.6.7.8")
+	client := testnet.Dial(t, c.tls)
+	testnet.Send(t, client, raw)
+	if got, _ := io.ReadAll(client); !bytes.Equal(got, refusal.AccessDenied.Record()) {
+		t.Errorf("a route to oneself: the client got %x", got)
+	}
+	if r := c.Last(len(own) + 1); r.Verdict != firewall.Deny || r.Reason != firewall.ReasonAddress {
+		t.Errorf("a route to oneself: record %+v", r)
+	}
+	if got, err := io.ReadAll(k.Next(t)); len(got) != 0 || err == nil {
+		t.Errorf("a route to oneself: the listener got %x, %v, want a connection that is cut", got, err)
+	}
+
 	admitted := newCell(t, "strict", func(s *Server) { s.Route = nil })
 	hello := testnet.Record(testnet.Message(testnet.SNI("site.example")))
 	testnet.Send(t, testnet.Dial(t, admitted.tls), hello)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,8 @@ import (
 	"sallyport/internal/evloop"
 	"sallyport/sniproxy/refusal"
 	"sallyport/sniproxy/testnet"
+
+	"golang.org/x/sys/unix"
 )
 
 func addrs(s string) (list []netip.Addr) {
@@ -93,7 +96,7 @@ func TestDialStagger(t *testing.T) {
 					t.Fatal(err)
 				}
 				loop.Round()
-				start := loop.Now
+				start, open := loop.Now, descriptors(t)
 				var tried []string
 				dialer := &Dialer{Resolver: known(addrs(tt.addrs)), Route: func(addr netip.AddrPort) netip.AddrPort {
 					tried = append(tried, fmt.Sprintf("%v at %v", addr.Addr(), time.Since(start)))
@@ -123,11 +126,7 @@ func TestDialStagger(t *testing.T) {
 				if got := strings.Join(tried, ", "); got != tt.tried {
 					t.Errorf("tried %s, want %s", got, tt.tried)
 				}
-				for fd := range 1 << 12 {
-					if loop.Handler(fd) != nil {
-						t.Errorf("the descriptor %d is still open", fd)
-					}
-				}
+				wantClosed(t, loop, open)
 				go loop.Run()
 				loop.Stop()
 			})
@@ -145,6 +144,7 @@ func TestDialWinner(t *testing.T) {
 	go loop.Run()
 	defer loop.Stop()
 	hangs, k := hanging(t), testnet.NewCanary(t)
+	open := descriptors(t)
 	dialer := &Dialer{Resolver: known(addrs("1.1.1.1 2606:4700::1")), Route: func(addr netip.AddrPort) netip.AddrPort {
 		if addr.Addr().Is6() {
 			return hangs
@@ -159,18 +159,34 @@ func TestDialWinner(t *testing.T) {
 	up := k.Next(t)
 	testnet.Send(t, conn, []byte("x"))
 	testnet.ReadN(t, up, 1)
-	left := make(chan int)
-	loop.Post(func() {
-		n := 0
-		for fd := range 1 << 12 {
-			if loop.Handler(fd) != nil {
-				n++
-			}
+	conn.Close()
+	up.Close()
+	looked := make(chan struct{})
+	loop.Post(func() { wantClosed(t, loop, open); close(looked) })
+	<-looked
+}
+
+// descriptors are how many this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// wantClosed checks that the loop knows no descriptor and that no more are open than were.
+// It is called where the loop runs.
+func wantClosed(t *testing.T, loop *evloop.Loop, were int) {
+	t.Helper()
+	for fd := range 1 << 12 {
+		if loop.Handler(fd) != nil {
+			t.Errorf("the loop is still told of the descriptor %d", fd)
 		}
-		left <- n
-	})
-	if n := <-left; n != 0 {
-		t.Errorf("%d descriptors are with the loop", n)
+	}
+	if n := descriptors(t); n > were {
+		t.Errorf("%d descriptors are open, %d were", n, were)
 	}
 }
 
@@ -197,9 +213,129 @@ func TestDialCancelled(t *testing.T) {
 			}
 			cancel()
 		}()
-		if conn, _, r := dialer.Dial(ctx, loop, anywhere(t)); conn != nil || r == nil {
+		want := map[string]string{"look-up": "canceled", "dial": "the gate has cut"}[name] // not that it took too long
+		if conn, _, r := dialer.Dial(ctx, loop, anywhere(t)); conn != nil || r == nil || !strings.Contains(r.Detail, want) {
 			t.Errorf("%s: %v, %+v", name, conn, r)
 		}
+	}
+}
+
+// onLoop makes a loop whose rounds the test makes, and says when it ends.
+func onLoop(t *testing.T) *evloop.Loop {
+	t.Helper()
+	loop, err := evloop.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop.Round()
+	t.Cleanup(func() { go loop.Run(); loop.Stop() })
+	return loop
+}
+
+// until makes rounds until ok says yes.
+func until(t *testing.T, loop *evloop.Loop, what string, ok func() bool) {
+	t.Helper()
+	testnet.Eventually(t, what, func() bool { loop.Round(); return ok() })
+}
+
+// What is under way ends with the dial, whoever ends it, and it can be used again once
+// nothing is.
+func TestDialEnds(t *testing.T) {
+	loop := onLoop(t)
+	hangs := hanging(t)
+	open := descriptors(t)
+	var d Dial
+	var e ending
+	d.Start(t.Context(), loop, &Dialer{Resolver: silent{}}, anywhere(t), &e)
+	if later := d.Cancel(); !later || d.Reusable() {
+		t.Errorf("a look-up: told later %t, reusable %t", later, d.Reusable())
+	}
+	until(t, loop, "the look-up to end", func() bool { return e.told == 1 })
+	if e.r == nil || !d.Reusable() {
+		t.Errorf("after the look-up: %+v, reusable %t", e, d.Reusable())
+	}
+	dialer := &Dialer{Resolver: known(addrs("1.1.1.1")), Route: func(netip.AddrPort) netip.AddrPort { return hangs }}
+	for name, end := range map[string]func(d *Dial){
+		"cancelled": func(d *Dial) {
+			if d.Cancel() {
+				t.Error("a dial has nothing aside that ends later")
+			}
+		},
+		"abandoned": func(d *Dial) { d.Abandon() },
+	} {
+		var d Dial
+		var e ending
+		d.Start(t.Context(), loop, dialer, anywhere(t), &e)
+		if descriptors(t) != open+1 {
+			t.Fatalf("%s: %d descriptors, %d were open", name, descriptors(t), open)
+		}
+		end(&d)
+		wantClosed(t, loop, open)
+		if loop.Round(); e.told != 0 {
+			t.Errorf("%s: its owner is told %+v", name, e)
+		}
+	}
+}
+
+// A panic between two tries ends the dial with all that it has open.
+func TestDialPanics(t *testing.T) {
+	loop := onLoop(t)
+	refused, hangs := netip.MustParseAddrPort("127.0.0.1:1"), hanging(t)
+	open := descriptors(t)
+	routes := []netip.AddrPort{hangs, refused}
+	dialer := &Dialer{Resolver: known(addrs("1.1.1.1 1.1.1.2 1.1.1.3")), Route: func(netip.AddrPort) netip.AddrPort {
+		if len(routes) == 0 {
+			panic("a test")
+		}
+		next := routes[0]
+		routes = routes[1:]
+		return next
+	}}
+	var d Dial
+	var e ending
+	d.Start(t.Context(), loop, dialer, anywhere(t), &e)
+	until(t, loop, "the end", func() bool { return e.told == 1 })
+	if e.r == nil || e.r.Reason != firewall.ReasonFault || e.conn.FD >= 0 {
+		t.Errorf("%+v", e)
+	}
+	wantClosed(t, loop, open)
+}
+
+// A connection that comes about while the loop waits for it is its caller's alone then:
+// to a host, or to a proxy, which is named where it fails.
+func TestDialLater(t *testing.T) {
+	loop := onLoop(t)
+	ln, at := testnet.Full(t, 1)
+	dialer := &Dialer{Resolver: known(addrs("1.1.1.1")), Route: func(netip.AddrPort) netip.AddrPort { return at }}
+	w := &waiter{loop: loop, done: make(chan struct{})}
+	w.dial.Start(t.Context(), loop, dialer, anywhere(t), w)
+	if loop.Round(); w.over {
+		t.Fatal("it is connected at once")
+	}
+	for range 2 { // makes room, and waits for the one that had none
+		fd, _, err := unix.Accept4(ln, unix.SOCK_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+	}
+	until(t, loop, "the connection", func() bool { return w.over })
+	if w.refused != nil || !w.conn.Registered || loop.Handler(w.conn.FD) != nil {
+		t.Errorf("%+v, %+v, with the loop: %t", w.conn, w.refused, loop.Handler(w.conn.FD) != nil)
+	}
+	unix.Close(w.conn.FD)
+
+	var d Dial
+	var e ending
+	to := anywhere(t)
+	to.Decision.Via = "corp"
+	dialer = &Dialer{Resolver: known(addrs("1.1.1.1")), Proxy: func(string) (Proxy, bool) {
+		return Proxy{Addr: netip.MustParseAddrPort("127.0.0.1:1")}, true
+	}}
+	d.Start(t.Context(), loop, dialer, to, &e)
+	until(t, loop, "the end", func() bool { return e.told == 1 })
+	if e.r == nil || !strings.Contains(e.r.Detail, "the proxy corp") {
+		t.Errorf("%+v", e.r)
 	}
 }
 

@@ -162,3 +162,47 @@ func TestNewCacheRefuses(t *testing.T) {
 		}
 	}
 }
+
+// What is remembered is so for its time alone, and each look is counted once.
+func TestCacheRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, hits, misses := &countedLookup{ttl: time.Minute}, 0, 0
+		c, err := NewCache(from, 10, 0, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Observe = func(hit bool) {
+			if hit {
+				hits++
+			} else {
+				misses++
+			}
+		}
+		name := testnet.ParseName(t, "site.example")
+		remembered := func(want bool) {
+			t.Helper()
+			if addrs, ok, err := c.Remembered(name); ok != want || err != nil || (len(addrs) > 0) != want {
+				t.Errorf("remembered: %v, %t, %v, want %t", addrs, ok, err, want)
+			}
+		}
+		remembered(false)
+		for range 2 {
+			if _, err := c.Resolve(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		remembered(true)
+		time.Sleep(time.Minute)
+		remembered(false)
+		if hits != 2 || misses != 1 {
+			t.Errorf("%d hits and %d misses, want 2 and 1", hits, misses)
+		}
+		zero, err := NewCache(&countedLookup{}, 10, 0, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := zero.Resolve(t.Context(), name); err != nil || zero.entries.Len() != 0 {
+			t.Errorf("an answer without a TTL: %d are kept, %v", zero.entries.Len(), err)
+		}
+	})
+}

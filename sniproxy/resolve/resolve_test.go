@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"sallyport/firewall"
+	"sallyport/internal/contain"
 	"sallyport/sniproxy/testnet"
 )
 
@@ -225,5 +227,69 @@ func TestSystemResolver(t *testing.T) {
 	}
 	if _, err := System(filepath.Join(t.TempDir(), "absent")); err == nil {
 		t.Error("a missing file is no error")
+	}
+}
+
+// What one family's answer says of both: a refusal and a failure of the gate's own are
+// those of the name, whatever the other one has.
+//
+// probe: R3
+// oracle: the error, and the address that the other family had
+func TestMerge(t *testing.T) {
+	name, addr := testnet.ParseName(t, "site.example"), netip.MustParseAddr("192.0.2.1")
+	found := func(ttl time.Duration) outcome { return outcome{Answer: Answer{[]netip.Addr{addr}, ttl}} }
+	refused, failed, silent := &RefusedError{Detail: "floor"}, &contain.Panic{}, errors.New("silence")
+	for what, tt := range map[string]struct {
+		results [2]outcome
+		ttl     time.Duration
+		err     error
+	}{
+		"both":                     {[2]outcome{found(2), found(1)}, 1, nil},
+		"both, the other way":      {[2]outcome{found(1), found(2)}, 1, nil},
+		"the first alone":          {[2]outcome{found(2), {}}, 2, nil},
+		"the other is silent":      {[2]outcome{found(2), {err: silent}}, 0, nil},
+		"the first is refused":     {[2]outcome{{err: refused}, found(2)}, 0, refused},
+		"the other is refused":     {[2]outcome{found(2), {err: fmt.Errorf("asking: %w", refused)}}, 0, refused},
+		"the gate failed over one": {[2]outcome{found(2), {err: failed}}, 0, failed},
+		"both are silent":          {[2]outcome{{err: silent}, {err: silent}}, 0, silent},
+	} {
+		a, err := merge(name, tt.results)
+		if !errors.Is(err, tt.err) || a.TTL != tt.ttl || (len(a.Addrs) == 0) != (tt.err != nil) {
+			t.Errorf("%s: %+v, %v, want %v, %v", what, a, err, tt.ttl, tt.err)
+		}
+	}
+	if a, err := merge(name, [2]outcome{}); err == nil {
+		t.Errorf("no address: %+v", a)
+	}
+}
+
+// No name and no server are errors, and a server that fails is told apart.
+func TestResolveObserve(t *testing.T) {
+	s := testnet.StartDNS(t, "site.example. 60 IN A 192.0.2.1\n")
+	name := testnet.ParseName(t, "site.example")
+	var mu sync.Mutex
+	seen := map[bool]int{}
+	client := func(servers ...Server) *Client {
+		return &Client{Servers: servers, Observe: func(_ Server, _ time.Duration, ok bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[ok]++
+		}}
+	}
+	if _, err := client(UDPServer(s.Addr)).Resolve(t.Context(), name); err != nil || seen[true] != 2 || seen[false] != 0 {
+		t.Errorf("%v, observed %v", err, seen)
+	}
+	clear(seen)
+	closed := Server{Transport: OverTCP, Addr: netip.MustParseAddrPort("127.0.0.1:1")}
+	if _, err := client(closed).Resolve(t.Context(), name); err == nil || seen[true] != 0 || seen[false] == 0 {
+		t.Errorf("a closed port: %v, observed %v", err, seen)
+	}
+	for what, ask := range map[string]func() error{
+		"no server": func() error { _, err := client().Resolve(t.Context(), name); return err },
+		"no name":   func() error { _, err := client(UDPServer(s.Addr)).Resolve(t.Context(), firewall.Name{}); return err },
+	} {
+		if err := ask(); err == nil || !strings.Contains(err.Error(), "no name or no server") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
@@ -258,4 +260,56 @@ func TestSetRoots(t *testing.T) {
 	if err := look(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A closing connection notes that it was closed.
+type closing struct {
+	net.Conn
+	closed bool
+}
+
+func (c *closing) Close() error { c.closed = true; return nil }
+
+// What waits for a next question is bounded in number and time, and closed when it is
+// given up.
+func TestIdlePool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p idlePool
+		server := UDPServer(netip.MustParseAddrPort("192.0.2.1:853"))
+		keep := func(ctx context.Context) *closing {
+			c := &closing{}
+			p.keep(ctx, server, &dns.Conn{Conn: c})
+			return c
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if !keep(over).closed || p.take(server) != nil {
+			t.Error("one that its context has closed is kept")
+		}
+		var kept []*closing
+		for range idleConns {
+			kept = append(kept, keep(t.Context()))
+		}
+		if !keep(t.Context()).closed {
+			t.Error("one more than the bound is kept")
+		}
+		if c := p.take(server); c == nil || c.Conn != net.Conn(kept[idleConns-1]) {
+			t.Errorf("took %v, want the last", c)
+		}
+		time.Sleep(idleTimeout + time.Second)
+		synctest.Wait()
+		for i, c := range kept[:idleConns-1] {
+			if !c.closed {
+				t.Errorf("%d still waits after %v", i, idleTimeout)
+			}
+		}
+		if kept[idleConns-1].closed || p.take(server) != nil || len(p.conns[server]) != 0 {
+			t.Errorf("in use: closed %t; %d wait", kept[idleConns-1].closed, len(p.conns[server]))
+		}
+		c := keep(t.Context())
+		p.forget(server)
+		if !c.closed || p.take(server) != nil {
+			t.Error("one that was given up is kept")
+		}
+	})
 }
