@@ -70,6 +70,40 @@ func TestAgentDoesItsJob(t *testing.T) {
 	}
 }
 
+// TestSkills gives a caller's skill to pi, which tells its model of it, and to a program,
+// which runs it and can change its own copy alone.
+func TestSkills(t *testing.T) {
+	dir := filepath.Join(st.root, "shaping")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"SKILL.md": "---\nname: shaping\ndescription: Shapes clay into bowls.\n---\nRun shape.sh.\n",
+		"shape.sh": "#!/bin/sh\necho shaped\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := api.Request{Prompt: "script:system=clay", Config: api.Config{Model: model}}
+	res, _ := run(t, req)
+	if !res.Success || strings.Contains(res.Output, "clay") {
+		t.Errorf("control: without skills the model is told %q, %+v", res.Output, res.Error)
+	}
+	req.Config.SkillPaths = []string{dir}
+	if res, _ = run(t, req); !res.Success || !strings.Contains(res.Output, "Shapes clay into bowls.") {
+		t.Errorf("the model is told %q, %+v", res.Output, res.Error)
+	}
+	req = bash("strict", "set -e; for at in .agents .claude; do cd ~/$at/skills/shaping; ./shape.sh; ! echo more >>SKILL.md; chmod u+w SKILL.md; echo more >>SKILL.md; done 2>/dev/null")
+	req.Config.SkillPaths = []string{dir}
+	if res, _ = run(t, req); !res.Success || res.Output != "shaped\nshaped\n" {
+		t.Errorf("output %q, %+v", res.Output, res.Error)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "SKILL.md")); err != nil || !strings.HasSuffix(string(text), "shape.sh.\n") {
+		t.Errorf("the caller's skill reads %q, %v", text, err)
+	}
+}
+
 // TestSessionLog wants the original's envelopes under the session's name.
 func TestSessionLog(t *testing.T) {
 	res, _ := run(t, task())

@@ -112,7 +112,7 @@ func TestListenSocket(t *testing.T) {
 var beyondTheDocument = []string{
 	"trailing data", "bad UTF-8", "twice", "twice below", "contradiction", "two backends", "absolute glob", "leaving glob", "bad glob", "glob with a dot",
 	"glob with two slashes", "glob with a slash at its end", "glob of many braces", "cwd with dots", "unknown agent", "unknown model", "no key for the model", "no argv", "unknown policy", "unknown backend", "gondolin", "none", "unknown tier",
-	"another image", "long timeout", "services", "telemetry", "cwd elsewhere", "cwd absent", "no search key",
+	"another image", "long timeout", "services", "two models", "skills elsewhere", "cwd elsewhere", "cwd absent", "no search key",
 }
 
 // TestRefusedRequests asks for what cannot be; the document refuses it as well where
@@ -164,9 +164,11 @@ func TestRefusedRequests(t *testing.T) {
 		{"glob with two slashes", command("true", `"artifacts":["a//b"]`), 422, api.CodeInvalidRequest, "config.artifacts", "shortest form"},
 		{"glob with a slash at its end", command("true", `"artifacts":["a/"]`), 422, api.CodeInvalidRequest, "config.artifacts", "shortest form"},
 		{"glob of many braces", command("true", `"artifacts":["`+strings.Repeat("{a,b}", 9)+`"]`), 422, api.CodeInvalidRequest, "config.artifacts", "8 opening braces"},
-		{"skills", command("true", `"skillPaths":["/s"]`), 422, api.CodeCapability, "config.skillPaths", "not offered"},
+		{"skills elsewhere", command("true", `"skillPaths":["/etc"]`), 422, api.CodeInvalidRequest, "config.skillPaths", h.root},
 		{"services", command("true", `"services":[{"name":"db"}]`), 422, api.CodeCapability, "config.services", "not offered"},
-		{"telemetry", command("true", `"telemetry":{}`), 422, api.CodeCapability, "config.telemetry", "not offered"},
+		{"collector", command("true", `"telemetry":{"endpoint":"https://collector.example"}`), 400, api.CodeInvalidRequest, "config.telemetry.endpoint", "known here are workflowName, phaseName"},
+		{"phase", command("true", `"telemetry":{"phaseName":"a\nb"}`), 422, api.CodeInvalidRequest, "config.telemetry.phaseName", "printable"},
+		{"two models", command("true", `"model":"a/b","models":{"default":"a/c"}`), 400, api.CodeInvalidRequest, "config.models", "give one"},
 		{"GitHub", `{"prompt":"p","opts":{"githubAccess":{"owner":"o"}}}`, 422, api.CodeCapability, "opts.githubAccess", "not offered"},
 		{"cwd elsewhere", command("true", `"cwd":"/etc"`), 422, api.CodeInvalidRequest, "config.cwd", h.root},
 		{"cwd absent", command("true", `"cwd":"`+h.root+`/absent"`), 422, api.CodeInvalidRequest, "config.cwd", "does not exist"},

@@ -76,7 +76,7 @@ func TestSecretsUnderRoot(t *testing.T) {
 // TestSecretsArePrivate: what is the executor's is refused by each path of a request,
 // also where a root was made to hold it later.
 func TestSecretsArePrivate(t *testing.T) {
-	for _, field := range []string{"cwd", "agentContextDir", "sessionsDir"} {
+	for _, field := range []string{"cwd", "agentContextDir", "sessionsDir", "skillPaths"} {
 		h := start(t, func(c *executor.Config) {
 			c.State = filepath.Join(c.Service.Roots[0], "state")
 			for _, dir := range []string{"executions", "gate"} {
@@ -86,14 +86,25 @@ func TestSecretsArePrivate(t *testing.T) {
 			}
 		})
 		for _, dir := range []string{h.config.State, filepath.Join(h.config.State, "executions"), filepath.Join(h.config.State, "gate"), h.root} {
-			resp, data := h.do("POST", "/v1/executions", command("true", `"`+field+`":"`+dir+`"`))
+			resp, data := h.do("POST", "/v1/executions", command("true", path(field, dir)))
 			if p := decode[api.Problem](t, resp, data, 422); p.Details["field"] != "config."+field || !strings.Contains(p.Detail, "executor's own") {
 				t.Errorf("%s: %s: %+v", field, dir, p)
 			}
 		}
 		other := h.workspace("other")
-		if res := h.post(command("true", `"`+field+`":"`+other+`"`)); !res.Success {
+		if err := os.WriteFile(filepath.Join(other, "SKILL.md"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if res := h.post(command("true", path(field, other))); !res.Success {
 			t.Errorf("control: %s: %v", field, res.Error)
 		}
 	}
+}
+
+// path is a field of the configuration that names a directory.
+func path(field, dir string) string {
+	if field == "skillPaths" {
+		return `"skillPaths":["` + dir + `"]`
+	}
+	return `"` + field + `":"` + dir + `"`
 }

@@ -108,7 +108,7 @@ func TestQueue(t *testing.T) {
 func TestWorkspacesDoNotOverlap(t *testing.T) {
 	h := start(t, func(c *executor.Config) { c.MaxRuns = 4 })
 	outer, inner, other := h.workspace("outer"), h.workspace("outer/inner"), h.workspace("outerlike")
-	id := h.begin(command("mkdir context; echo begun; sleep 60", `"cwd":"`+inner+`"`))
+	id := h.begin(command("mkdir context; touch context/SKILL.md; echo begun; sleep 60", `"cwd":"`+inner+`"`))
 	h.awaitText(id, "begun")
 	link := filepath.Join(h.root, "link")
 	if err := os.Symlink(inner, link); err != nil {
@@ -128,6 +128,9 @@ func TestWorkspacesDoNotOverlap(t *testing.T) {
 		command("true", `"agentContextDir":"`+inner+`"`):         "config.agentContextDir",
 		command("true", `"agentContextDir":"`+outer+`"`):         "config.agentContextDir",
 		command("true", `"agentContextDir":"`+inner+`/context"`): "config.agentContextDir",
+
+		command("true", `"skillPaths":["`+inner+`/context"]`): "config.skillPaths",
+		command("true", `"skillPaths":["`+inner+`"]`):         "config.skillPaths",
 	} {
 		resp, data := h.do(http.MethodPost, "/v1/executions", body)
 		if p := decode[api.Problem](t, resp, data, http.StatusConflict); p.Details["field"] != field {

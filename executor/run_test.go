@@ -75,13 +75,27 @@ func TestWhatTheSandboxGets(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(context, "d.md")); err != nil {
 		t.Fatal(err)
 	}
-	res := h.post(command("true", `"agentContextDir":"`+context+`"`, `"agentContext":"third"`, `"unrestrictedEgress":true`))
+	skill := h.workspace("shaping")
+	for name, mode := range map[string]os.FileMode{"SKILL.md": 0o640, "shape.sh": 0o750} {
+		if err := os.WriteFile(filepath.Join(skill, name), []byte(name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res := h.post(command("true", `"agentContextDir":"`+context+`"`, `"agentContext":"third"`, `"skillPaths":["`+skill+`"]`, `"unrestrictedEgress":true`))
 	if !res.Success || res.Receipt.Policy != "open" {
 		t.Fatalf("result = %+v", res)
 	}
 	job := h.backend.jobs[0]
-	if len(job.Files) != 1 {
-		t.Fatalf("files = %+v", job.Files)
+	var skills []string
+	for _, f := range job.Files[1:] {
+		_, at, _ := strings.Cut(f.Path, "/.") // its home is the harness's
+		skills = append(skills, fmt.Sprintf("%s %o %s", at, f.Mode, f.Content))
+	}
+	if want := []string{
+		"agents/skills/shaping/SKILL.md 444 SKILL.md", "agents/skills/shaping/shape.sh 555 shape.sh",
+		"claude/skills/shaping/SKILL.md 444 SKILL.md", "claude/skills/shaping/shape.sh 555 shape.sh",
+	}; !slices.Equal(skills, want) {
+		t.Fatalf("files = %q, want %q", skills, want)
 	}
 	if text := string(job.Files[0].Content); !strings.HasPrefix(text, "first\n\nsecond\n\nthird\n\n") || !strings.Contains(text, firewall.PageHost) {
 		t.Errorf("AGENTS.md is %q", text)

@@ -37,10 +37,25 @@ type Input struct {
 	// Context is what the caller gives for AGENTS.md, empty for none; a word about
 	// the network follows it.
 	Context string
+	// Skills are the caller's, each by another name.
+	Skills []Skill
 	// ExtraCA holds the operator's extra PEM certificates, empty for none.
 	ExtraCA []byte
 	// GitHub is the run's access to GitHub, nil for none.
 	GitHub *GitHub
+}
+
+// A Skill is a directory with a file SKILL.md; see https://agentskills.io/specification.
+type Skill struct {
+	Name  string
+	Files []SkillFile
+}
+
+// A SkillFile is a file of a skill.
+type SkillFile struct {
+	Path       string // relative to the skill, clean
+	Content    []byte
+	Executable bool
 }
 
 // GitHub is what a run has of GitHub.

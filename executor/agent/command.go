@@ -43,7 +43,9 @@ func (Command) Check(in Input) *api.Problem {
 
 // Command implements Program.
 func (Command) Command(in Input) wire.Job {
-	return job(in, in.Config.Argv, homeDir+"/AGENTS.md", nil)
+	j := job(in, in.Config.Argv, homeDir+"/AGENTS.md", nil)
+	addSkills(&j, in.Skills, claudeSkillsDir) // whichever agent the program is
+	return j
 }
 
 // NewParser implements Program.

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -102,7 +103,28 @@ func job(in Input, argv []string, contextPath string, extra map[string]string) w
 	}
 	j.Files = []wire.File{{Path: contextPath, Mode: 0o644, Content: []byte(text)}}
 	addGitHub(&j, in)
+	addSkills(&j, in.Skills, skillsDir)
 	return j
+}
+
+// Where agents look for skills in their home. The first is where pi and what is built on it,
+// codex, gemini and opencode do; the other one is where claude does, and nowhere else.
+const (
+	skillsDir       = homeDir + "/.agents/skills"
+	claudeSkillsDir = homeDir + "/.claude/skills"
+)
+
+// addSkills gives a job copies of the caller's skills: what the agent does to them stays in its sandbox.
+func addSkills(j *wire.Job, skills []Skill, dir string) {
+	for _, s := range skills {
+		for _, f := range s.Files {
+			mode := uint32(0o444)
+			if f.Executable {
+				mode = 0o555
+			}
+			j.Files = append(j.Files, wire.File{Path: path.Join(dir, s.Name, f.Path), Mode: mode, Content: f.Content})
+		}
+	}
 }
 
 // aboutGitHub says what the agent may do: one that knows that a push is refused

@@ -18,21 +18,28 @@ type Config struct {
 	CWD   string `json:"cwd,omitempty"`
 	Model string `json:"model,omitempty"` // provider/model
 	// Variant is the reasoning effort: off, minimal, low, medium, high or xhigh.
-	Variant            string `json:"variant,omitempty"`
-	Sandbox            string `json:"sandbox,omitempty"` // the original's name for Backend
-	SandboxImage       string `json:"sandboxImage,omitempty"`
-	SessionsDir        string `json:"sessionsDir,omitempty"`
-	UnrestrictedEgress bool   `json:"unrestrictedEgress,omitempty"`
-	WebSearch          bool   `json:"webSearch,omitempty"`
-	WebSearchProvider  string `json:"webSearchProvider,omitempty"` // tavily, brave or exa
-	AgentContextDir    string `json:"agentContextDir,omitempty"`
-	AgentContext       string `json:"agentContext,omitempty"`
+	Variant string `json:"variant,omitempty"`
+	// Models and Variants have a value for each phase that Telemetry may name, and
+	// "default", which is the same as Model and Variant.
+	Models             map[string]string `json:"models,omitempty"`
+	Variants           map[string]string `json:"variants,omitempty"`
+	Sandbox            string            `json:"sandbox,omitempty"` // the original's name for Backend
+	SandboxImage       string            `json:"sandboxImage,omitempty"`
+	SessionsDir        string            `json:"sessionsDir,omitempty"`
+	UnrestrictedEgress bool              `json:"unrestrictedEgress,omitempty"`
+	WebSearch          bool              `json:"webSearch,omitempty"`
+	WebSearchProvider  string            `json:"webSearchProvider,omitempty"` // tavily, brave or exa
+	AgentContextDir    string            `json:"agentContextDir,omitempty"`
+	AgentContext       string            `json:"agentContext,omitempty"`
 
-	// Known to the original, not offered here yet: refused with
-	// sandbox_capability_denied unless absent.
-	SkillPaths []string        `json:"skillPaths,omitempty"`
-	Services   json.RawMessage `json:"services,omitempty"`
-	Telemetry  json.RawMessage `json:"telemetry,omitempty"`
+	// SkillPaths are directories of the executor's host under a configured root, each a
+	// skill, or with skills in it.
+	SkillPaths []string   `json:"skillPaths,omitempty"`
+	Telemetry  *Telemetry `json:"telemetry,omitempty"`
+
+	// Known to the original, not offered here: refused with sandbox_capability_denied
+	// unless absent.
+	Services json.RawMessage `json:"services,omitempty"`
 
 	// Ours.
 	Agent     string   `json:"agent,omitempty"`     // pi (default), agentic-pi or command
@@ -42,6 +49,13 @@ type Config struct {
 	Tier      string   `json:"tier,omitempty"`      // standard
 	TimeoutMS int64    `json:"timeoutMs,omitempty"` // wall clock, in ms; default 30 minutes
 	Artifacts []string `json:"artifacts,omitempty"` // globs relative to the workspace
+}
+
+// Telemetry says how a run is named to the operator's collector. Whether there is one is
+// the operator's business: it adds no host to what a sandbox may reach.
+type Telemetry struct {
+	WorkflowName string `json:"workflowName,omitempty"`
+	PhaseName    string `json:"phaseName,omitempty"`
 }
 
 // Options are the original's third argument.

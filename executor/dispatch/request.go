@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"sallyport/executor/api"
 )
@@ -51,8 +53,10 @@ func redacted(v any, redact func(string) string) any {
 			v[i] = redacted(v[i], redact)
 		}
 	case map[string]any:
-		for name := range v {
-			v[name] = redacted(v[name], redact)
+		for _, name := range slices.Collect(maps.Keys(v)) {
+			value := redacted(v[name], redact)
+			delete(v, name)
+			v[redact(name)] = value
 		}
 	}
 	return v

@@ -170,7 +170,7 @@ func (d *Dispatcher) space(p *plan.Plan) *api.Problem {
 // place admits a plan to the queue, or says why not. The caller holds admission.
 func (d *Dispatcher) place(id string, p *plan.Plan) (*queue.Ticket, *api.Problem) {
 	ticket, refusal := d.queue.Admit(queue.Job{ID: id, Directories: queue.Directories{
-		Workspace: p.Dir, Sessions: p.SessionsDir, Context: p.ContextDir,
+		Workspace: p.Dir, Sessions: p.SessionsDir, Context: p.ContextDir, Skills: p.SkillDirs,
 	}})
 	if refusal != nil {
 		return nil, busy(refusal)
@@ -190,6 +190,7 @@ func busy(r *queue.Refusal) *api.Problem {
 	case queue.Overlap:
 		field := map[queue.Use]string{
 			queue.Workspace: "config.cwd", queue.Sessions: "config.sessionsDir", queue.Context: "config.agentContextDir",
+			queue.Skills: "config.skillPaths",
 		}[r.Use]
 		p := conflict(field, fmt.Sprintf("%s overlaps what execution %s uses, which is under way", field, r.Holder))
 		p.Details["executionId"] = r.Holder

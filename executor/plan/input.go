@@ -36,6 +36,10 @@ func (s *Service) judgeInput(p *Plan) *api.Problem {
 	if problem != nil {
 		return problem
 	}
+	skills, problem := s.skills(p)
+	if problem != nil {
+		return problem
+	}
 	ca, problem := s.extraCA()
 	if problem != nil {
 		return problem
@@ -45,6 +49,7 @@ func (s *Service) judgeInput(p *Plan) *api.Problem {
 		Config:  p.Request.Config,
 		Keys:    s.keys(p.Request.Config),
 		Context: context,
+		Skills:  skills,
 		ExtraCA: ca,
 	}
 	return nil

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -73,6 +74,44 @@ func judgeWorkflow(w *api.Workflow) *api.Problem {
 	return nil
 }
 
+// maxPhases is how many values config.models and config.variants may have.
+const maxPhases = 64
+
+// judgePhase chooses model and effort by the phase that the run is: the one that
+// config.telemetry names, or the task of its workflow.
+func judgePhase(p *Plan) *api.Problem {
+	c := &p.Request.Config
+	var phase string
+	if w := p.Request.Opts.Workflow; w != nil {
+		phase = w.Task
+	}
+	if t := c.Telemetry; t != nil {
+		for field, value := range map[string]string{"config.telemetry.phaseName": t.PhaseName, "config.telemetry.workflowName": t.WorkflowName} {
+			if !short(value) {
+				return unacceptable(field, "%s must have at most %d bytes, all printable", field, maxTaskIDLength)
+			}
+		}
+		phase = cmp.Or(t.PhaseName, phase)
+	}
+	if problem := choose(&c.Model, "config.model", c.Models, phase); problem != nil {
+		return problem
+	}
+	return choose(&c.Variant, "config.variant", c.Variants, phase)
+}
+
+// choose puts a phase's value into the one that a run goes by.
+func choose(one *string, field string, values map[string]string, phase string) *api.Problem {
+	fallback, named := values["default"]
+	switch {
+	case len(values) > maxPhases:
+		return unacceptable(field+"s", "%ss has %d phases; it may have %d", field, len(values), maxPhases)
+	case named && *one != "" && *one != fallback:
+		return invalid(field+"s", "%s is %.64q and %ss.default %.64q; they are two names of the same, so give one", field, *one, field, fallback)
+	}
+	*one = cmp.Or(values[phase], fallback, *one)
+	return nil
+}
+
 // judgeCapabilities refuses what the original contract has and this executor
 // has not.
 func (s *Service) judgeCapabilities(p *Plan) *api.Problem {
@@ -81,9 +120,7 @@ func (s *Service) judgeCapabilities(p *Plan) *api.Problem {
 		field string
 		given bool
 	}{
-		{"config.skillPaths", len(c.SkillPaths) > 0},
 		{"config.services", present(c.Services)},
-		{"config.telemetry", present(c.Telemetry)},
 		{"opts.githubAccess", p.Request.Opts.GithubAccess != nil && s.GitHub == nil},
 	} {
 		if f.given {

@@ -33,6 +33,8 @@ type Plan struct {
 	// ContextDir is the host's directory that the caller named for the agent's context,
 	// without symbolic links; Input has what was read there.
 	ContextDir string
+	// SkillDirs are those of the host that the caller named for the agent's skills, likewise.
+	SkillDirs []string
 	// UID and GID are those of the sandbox; never 0.
 	UID, GID int
 	// SessionsDir is where the session log goes.
@@ -113,6 +115,7 @@ func (s *Service) Judge(by caller.Caller, req api.Request, policies []string) (*
 	return judge(&Plan{Caller: by, Request: req},
 		s.judgePrompt,
 		s.judgeCapabilities,
+		judgePhase,
 		s.judgeIsolation,
 		func(p *Plan) *api.Problem { return s.judgePolicy(p, policies) },
 		s.judgeTimeout,
@@ -133,6 +136,7 @@ func Preview(req api.Request, policies []string, github *GitHubService) (*Plan, 
 	return judge(&Plan{Request: req},
 		s.judgePrompt,
 		s.judgeCapabilities,
+		judgePhase,
 		func(p *Plan) *api.Problem { return s.judgePolicy(p, policies) },
 		judgeArtifacts,
 		s.judgeGitHub,

@@ -8,6 +8,7 @@ type Directories struct {
 	Workspace string // where its agent writes
 	Sessions  string // where its session log is written
 	Context   string // what is read before it begins
+	Skills    []string
 }
 
 // A Use is what a job wants a directory for.
@@ -18,6 +19,7 @@ const (
 	Workspace Use = iota + 1
 	Sessions
 	Context
+	Skills
 )
 
 // excludes says which directory of another job may not be used beside those of d: what an
@@ -30,6 +32,11 @@ func (d Directories) excludes(other Directories) (Use, bool) {
 		return Sessions, true
 	case overlap(d.Workspace, other.Context):
 		return Context, true
+	}
+	for _, skills := range other.Skills {
+		if overlap(d.Workspace, skills) {
+			return Skills, true
+		}
 	}
 	return 0, false
 }

@@ -142,6 +142,15 @@ func (d *Dir) OpenFile(name string) (*os.File, error) {
 	return f, nil
 }
 
+// OpenDir opens a directory in the directory, which no symbolic link may stand for.
+func (d *Dir) OpenDir(name string) (*Dir, error) {
+	fd, err := openDir(d.fd, name)
+	if err != nil {
+		return nil, fmt.Errorf("open the directory %.64q: %w", name, err)
+	}
+	return &Dir{fd}, nil
+}
+
 // Close closes the directory.
 func (d *Dir) Close() error { return unix.Close(d.fd) }
 

@@ -17,6 +17,7 @@ type Request struct {
 	Model     string    `json:"model"`
 	MaxTokens *int64    `json:"max_tokens"`
 	Stream    bool      `json:"stream"`
+	System    Content   `json:"system"`
 	Messages  []Message `json:"messages"`
 	Tools     []Tool    `json:"tools"`
 	Thinking  struct {

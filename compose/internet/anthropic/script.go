@@ -16,6 +16,7 @@ type Script func(Conversation) Turn
 
 // A Conversation is what a script may look at.
 type Conversation struct {
+	System string // what the agent tells the model beforehand
 	Prompt string // what the user said last
 	Turn   int    // how many answers the model has given since
 	// Results are the answers to the tool uses of the last turn, in order.
@@ -51,7 +52,7 @@ type ToolUse struct {
 // conversation sums up a checked request: what has happened since the last
 // message in which the user says something rather than hands back tool results.
 func (r *Request) conversation() Conversation {
-	c := Conversation{Tools: r.Tools}
+	c := Conversation{System: r.System.text(), Tools: r.Tools}
 	for _, m := range r.Messages {
 		switch m.Role {
 		case "assistant":
@@ -117,6 +118,7 @@ var named = regexp.MustCompile(`\bscript:([a-z]+)(?:=(\S+))?`)
 //
 //	script:plain      one text and no tool
 //	script:shell      the rest of the prompt, after this line, as a shell command; then its output as the answer
+//	script:system=WORD the lines of the system prompt that hold the word
 //	script:think      reasoning, then a text
 //	script:slow=30s   a stream that says nothing but pings for that long (10 s by default), then a text
 //	script:endless    a shell tool, for ever
@@ -141,6 +143,8 @@ func Select(prompt string) Script {
 		return shell(strings.TrimSpace(command))
 	case "slow":
 		return slow(argument)
+	case "system":
+		return system(argument)
 	}
 	return scripts[name]
 }
@@ -178,6 +182,13 @@ func slow(argument string) Script {
 		d = 10 * time.Second
 	}
 	return func(Conversation) Turn { return Turn{Quiet: min(d, time.Hour), Text: "Sorry for the wait."} }
+}
+
+func system(word string) Script {
+	return func(c Conversation) Turn {
+		lines := slices.DeleteFunc(strings.Split(c.System, "\n"), func(line string) bool { return !strings.Contains(line, word) })
+		return Turn{Text: "I was told:\n" + strings.Join(lines, "\n")}
+	}
 }
 
 func bash(command string) ToolUse {
