@@ -42,6 +42,8 @@ var allowed = map[string][]string{
 	"executor/client":           {"firewall", "firewall/account", "executor/api"},
 	"executor/audit":            {"internal/fileowner"},
 	"executor/caller":           {"internal/fileowner"},
+	"executor/redact":           {},
+	"executor/secrets":          {"executor/redact", "internal/fileowner"},
 	"executor/sessionlog":       {"firewall", "firewall/account", "executor/api", "internal/fileowner"},
 	"executor/agent":            {"firewall", "entrypoint/wire", "entrypoint/github", "executor/api"},
 	"executor/tokens":           {"githubauth", "githubauth/scope"},

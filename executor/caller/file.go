@@ -21,8 +21,12 @@ func LoadToken(path string) (string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeToken(path)
 	}
+	var info fs.FileInfo
 	if err == nil {
-		err = private(path)
+		info, err = os.Stat(path)
+	}
+	if err == nil {
+		err = fileowner.Trusted(path, info)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read the token: %w", err)
@@ -32,24 +36,6 @@ func LoadToken(path string) (string, error) {
 		return "", fmt.Errorf("the token in %s has fewer than %d characters; remove the file to have one made", path, MinToken)
 	}
 	return token, nil
-}
-
-// private returns an error if a file is not its owner's alone, who must be us, root or
-// whose the directory is.
-func private(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if err := fileowner.Private(path, info); err != nil {
-		return err
-	}
-	owner := fileowner.Of(info).UID
-	directory, err := fileowner.OfPath(filepath.Dir(path))
-	if owner != 0 && owner != os.Geteuid() && (err != nil || owner != directory.UID) {
-		return fmt.Errorf("%s belongs to the user %d, who is neither root nor whose the directory is: chown it", path, owner)
-	}
-	return nil
 }
 
 func makeToken(path string) (string, error) {

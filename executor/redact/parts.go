@@ -10,12 +10,12 @@ import (
 	"sync"
 )
 
-// partLength is the shortest part of a learnt value that is found, in bytes: long
-// enough that it does not turn up by chance.
-const partLength = 12
+// PartLength is the shortest value that can be learnt, and the shortest part of one that
+// is found, in bytes: long enough that it does not turn up by chance.
+const PartLength = 12
 
 // parts are the parts of values, folded to lower case: every piece of
-// partLength bytes of each spelling.
+// PartLength bytes of each spelling.
 type parts struct {
 	mu        sync.RWMutex // guards what follows; a search holds it for one piece of text
 	spellings []string
@@ -43,15 +43,15 @@ func (p *parts) learn(mark, value string) {
 	defer p.mu.Unlock()
 	for n, s := range spellings(value) {
 		s = string(fold([]byte(s)))
-		if len(s) < partLength {
+		if len(s) < PartLength {
 			continue
 		}
 		fresh, i := false, 0
 		if n == 0 { // as it is
-			i = max(0, issuer(value)-partLength+1)
+			i = max(0, issuer(value)-PartLength+1)
 		}
-		for ; i+partLength <= len(s); i++ {
-			fresh = p.add(s[i:i+partLength], mark) || fresh
+		for ; i+PartLength <= len(s); i++ {
+			fresh = p.add(s[i:i+PartLength], mark) || fresh
 		}
 		if fresh { // spellings that differ in capitals alone are one
 			p.spellings = append(p.spellings, s)
@@ -127,17 +127,17 @@ func hash(b []byte) uint16 {
 
 // at returns the mark of the piece that begins at i of a folded text, or "".
 func (p *parts) at(folded []byte, i int) string {
-	if i+partLength > len(folded) || !p.likely[hash(folded[i:])] {
+	if i+PartLength > len(folded) || !p.likely[hash(folded[i:])] {
 		return ""
 	}
-	return p.marks[string(folded[i:i+partLength])]
+	return p.marks[string(folded[i:i+PartLength])]
 }
 
 // pending returns where the longest end of a folded text begins that may be the
 // beginning of a piece.
 func (p *parts) pending(folded []byte) int {
 	first := len(folded)
-	for first > max(0, len(folded)-partLength+1) && p.occurs[folded[first-1]] {
+	for first > max(0, len(folded)-PartLength+1) && p.occurs[folded[first-1]] {
 		first--
 	}
 	for i := first; i < len(folded); i++ {
@@ -155,7 +155,7 @@ func (p *parts) begins(text []byte) bool {
 		return false
 	}
 	return slices.ContainsFunc(p.spellings, func(s string) bool {
-		return strings.Contains(s[:len(s)-partLength+len(text)], string(text))
+		return strings.Contains(s[:len(s)-PartLength+len(text)], string(text))
 	})
 }
 
@@ -199,7 +199,7 @@ func (r *remainder) search(p *parts, text, folded []byte, keep int) []byte {
 			out = append(out, mark...)
 			r.within = true
 		}
-		end = max(end, i+partLength)
+		end = max(end, i+PartLength)
 	}
 	if end < keep {
 		out = join(out, text[end:keep])

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -49,7 +50,21 @@ func GiveLike(dir string, chown func(uid, gid int) error) error {
 // Private returns an error if others than its owner have access to the file at path.
 func Private(path string, info fs.FileInfo) error {
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return fmt.Errorf("%s has the mode %04o, so that others than its owner have access: chmod 0600 it, and change the token unless you trust them", path, mode)
+		return fmt.Errorf("%s has the mode %04o, so that others than its owner have access: chmod 0600 it, and change what is in it unless you trust them", path, mode)
+	}
+	return nil
+}
+
+// Trusted returns an error unless the file at path is its owner's alone, who is us, root or
+// whose the directory is.
+func Trusted(path string, info fs.FileInfo) error {
+	if err := Private(path, info); err != nil {
+		return err
+	}
+	owner := Of(info).UID
+	directory, err := OfPath(filepath.Dir(path))
+	if owner != 0 && owner != os.Geteuid() && (err != nil || owner != directory.UID) {
+		return fmt.Errorf("%s belongs to the user %d, who is neither root nor whose the directory is: chown it", path, owner)
 	}
 	return nil
 }
