@@ -9,7 +9,7 @@ import (
 )
 
 // demoKey is the provider key that the demo's executor has.
-const demoKey = "sk-ant-demo"
+const demoKey = "sk-ant-demo-key"
 
 // TestSandboxIsBare looks around in a sandbox of the whole stack.
 //

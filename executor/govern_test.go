@@ -15,7 +15,7 @@ import (
 // governed is a file with a profile of these lines, which is the default one.
 func governed(lines string) string {
 	return "version: 1\npolicyVersion: 4\ndefault: p\nservice: {tokens: 1000000000}\ntenants:\n  acme: {profiles: all, egress: [strict]}\n" +
-		"providers: {cube: {backend: docker}}\nprofiles:\n  p:\n    " + strings.ReplaceAll(strings.TrimSpace(lines), "\n", "\n    ") + "\n"
+		"providers: {cube: {backend: docker}}\nsecrets: {s: {env: S}, file-of-s: {file: S_FILE}}\nprofiles:\n  p:\n    " + strings.ReplaceAll(strings.TrimSpace(lines), "\n", "\n    ") + "\n"
 }
 
 const whole = "egress: all\ntasks: all\ngithub: all\nrepositories: all\nsecrets: all\n"
@@ -51,7 +51,8 @@ func TestRunsAreGoverned(t *testing.T) {
 		"two policies":       {whole, whole, command("true", `"egress":"open"`), security(`{"networkPolicy": "strict"}`), api.CodePolicyDenied, "opts.security.networkPolicy"},
 		"another profile":    {whole, whole, command("true"), security(`{"executionProfile": "q"}`), api.CodePolicyDenied, "no profile"},
 		"no approval":        {whole + "approval: required", whole, command("true"), same, api.CodePolicyDenied, "profiles.p.approval"},
-		"secrets":            {whole, whole, command("true"), security(`{"secrets": ["s"]}`), api.CodeCapability, "secrets"},
+		"a secret":           {"egress: all\ntasks: all", whole, command("true"), security(`{"secrets": ["s"]}`), api.CodePolicyDenied, "profiles.p.secrets"},
+		"an unknown secret":  {whole, whole, command("true"), security(`{"secrets": ["r"]}`), api.CodePolicyDenied, "installation.secrets"},
 		"a misspelt wish":    {whole, whole, command("true"), security(`{"sandbx": {}}`), api.CodeInvalidRequest, "sandbx"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestRunsAreGoverned(t *testing.T) {
 				return
 			}
 			_, profiles = withProfiles(t, governed(test.allows))
-			h = start(t, profiles)
+			h = start(t, profiles, secret("s", "the-value-of-the-secret"))
 			if res := h.finish(h.begin(test.change(test.body))); !res.Success || res.EffectivePolicy == nil {
 				t.Errorf("control: %+v", res)
 			}

@@ -24,6 +24,7 @@ import (
 	"sallyport/executor/backend"
 	"sallyport/executor/dispatch"
 	"sallyport/executor/plan"
+	"sallyport/executor/secrets"
 	"sallyport/executor/state"
 	"sallyport/executor/statedir"
 	"sallyport/executor/store"
@@ -109,9 +110,8 @@ func (h *harness) defaults() executor.Config {
 			UID:            uid,
 			DefaultTimeout: time.Minute,
 			MaxTimeout:     time.Hour,
-			Keys:           map[string]string{"ANTHROPIC_API_KEY": secretKey},
-			SearchKeys:     map[string]string{},
 		},
+		SecretSources: secrets.Sources{{Name: "the tests", Provider: secrets.Values{"ANTHROPIC_API_KEY": secretKey}}},
 		Backends: []backend.Backend{{
 			Name: "docker", Model: "container", Strength: backend.Container, Attachments: []backend.Attachment{backend.ByCell},
 			Sandboxes: h.backend, Cells: h.cells, Boundary: h.boundary,
@@ -136,6 +136,11 @@ var testLimits = plan.Limits{
 	WorkspaceBytes: 64 << 20,
 	WorkspaceFiles: 10000,
 	Artifacts:      store.ArtifactLimits{Bytes: 1 << 20, Files: 10},
+}
+
+// secret gives the executor a further secret.
+func secret(name, value string) func(*executor.Config) {
+	return func(c *executor.Config) { c.SecretSources[0].Provider.(secrets.Values)[name] = value }
 }
 
 // limit changes the limits of the tier.

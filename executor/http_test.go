@@ -437,9 +437,7 @@ func TestIdempotency(t *testing.T) {
 }
 
 func TestCapabilities(t *testing.T) {
-	h := start(t, func(c *executor.Config) {
-		c.Service.SearchKeys = map[string]string{"EXA_API_KEY": "exa-key-0123456789", "BRAVE_SEARCH_API_KEY": ""}
-	})
+	h := start(t, secret("EXA_API_KEY", "exa-key-0123456789"), secret("BRAVE_SEARCH_API_KEY", ""))
 	h.post(command("true")) // the boundary is proven by then
 	c := get[api.Capabilities](h, "/v1/capabilities")
 	if !slices.Equal(c.Agents, []string{"pi", "agentic-pi", "command"}) || !slices.Equal(c.Policies, []string{"open", "strict"}) ||

@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"sallyport/executor"
 )
 
 // oddKey has characters that JSON spells otherwise, or may.
@@ -24,7 +22,7 @@ const oddKey = `sk-<odd>&"quoted"\'\\secret/é`
 // be found nowhere, nor another one that the caller has put into the request.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
-	h := start(t, func(c *executor.Config) { c.Service.Keys["OPENAI_API_KEY"] = oddKey })
+	h := start(t, secret("OPENAI_API_KEY", oddKey))
 	half := len(secretKey) / 2
 	script := fmt.Sprintf(`echo "$ANTHROPIC_API_KEY"; echo "$ANTHROPIC_API_KEY" >&2; printf %s; sleep 0.3; printf '%%s\n' %s
 printf %%s "$ANTHROPIC_API_KEY" | base64; printf %%s "$ANTHROPIC_API_KEY" | od -An -v -tx1 | tr -d ' \n'

@@ -39,7 +39,7 @@ func TestDemoHasNothingOfItsUsers(t *testing.T) {
 			t.Errorf("the demo's stack has %s", strings.TrimSpace(line))
 		}
 	}
-	if !strings.Contains(config, "ANTHROPIC_API_KEY: sk-ant-demo") {
+	if !strings.Contains(config, "ANTHROPIC_API_KEY: sk-ant-demo-key") {
 		t.Errorf("it has not its own key:\n%s", config)
 	}
 

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sallyport/executor/agent"
+	"sallyport/executor/secrets"
 )
 
 func TestSettings(t *testing.T) {
@@ -23,7 +26,7 @@ func TestSettings(t *testing.T) {
 	}
 	if s.State != "/var/lib/sallyport" || s.Listen != "127.0.0.1:7280" || s.TokenFile != "/var/lib/sallyport/token" || s.Memory != 2<<30 ||
 		s.OutputBytes != 64<<20 || s.WorkspaceBytes != 10<<30 || s.DiskFloor != 2<<30 || s.Timeout != 30*time.Minute || s.MaxTimeout != 6*time.Hour ||
-		s.CellPool != netip.MustParsePrefix("198.18.0.0/16") || s.AgentUID != 10001 || len(s.Roots) != 0 || len(s.keys) != 0 {
+		s.CellPool != netip.MustParsePrefix("198.18.0.0/16") || s.AgentUID != 10001 || len(s.Roots) != 0 || s.SecretsDir != "/var/lib/sallyport/secrets" {
 		t.Errorf("defaults = %+v", s)
 	}
 	s, err = parseSettings([]string{
@@ -36,11 +39,8 @@ func TestSettings(t *testing.T) {
 	if s.TokenFile != "/state/token" || !slices.Equal(s.Roots, []string{"/a", "/b"}) || s.Memory != 512<<20 || s.CPUs != 0.5 || s.Queue != 64 {
 		t.Errorf("settings = %+v", s)
 	}
-	if len(s.keys) != 1 || s.keys["ANTHROPIC_API_KEY"] != "key" || len(s.searchKeys) != 1 || s.searchKeys["EXA_API_KEY"] != "exa" {
-		t.Errorf("keys %v, search keys %v", s.keys, s.searchKeys)
-	}
 	s, err = parseSettings([]string{"SALLYPORT_EXTRA_CA=/ca", "SALLYPORT_GITHUB_APP_KEY_FILE=/key", "SALLYPORT_GITHUB_TOKEN_FILE=/pat", "SALLYPORT_GITHUB_PROFILES=/profiles"})
-	if err != nil || !maps.Equal(s.secrets(), map[string]string{"SALLYPORT_TOKEN_FILE": "/var/lib/sallyport/token", "SALLYPORT_EXTRA_CA": "/ca", "SALLYPORT_API_SOCKET": "/var/lib/sallyport/api.sock",
+	if err != nil || !maps.Equal(s.secrets(), map[string]string{"SALLYPORT_TOKEN_FILE": "/var/lib/sallyport/token", "SALLYPORT_EXTRA_CA": "/ca", "SALLYPORT_API_SOCKET": "/var/lib/sallyport/api.sock", "SALLYPORT_SECRETS_DIR": "/var/lib/sallyport/secrets",
 		"SALLYPORT_GITHUB_APP_KEY_FILE": "/key", "SALLYPORT_GITHUB_TOKEN_FILE": "/pat", "SALLYPORT_GITHUB_PROFILES": "/profiles"}) {
 		t.Errorf("secrets %v, %v", s.secrets(), err)
 	}
@@ -48,22 +48,55 @@ func TestSettings(t *testing.T) {
 	if err != nil || !slices.Equal(s.service(nil).Policies, []string{"strict", "build"}) {
 		t.Errorf("policies %q, %v", s.Policies, err)
 	}
-	s, err = parseSettings([]string{"SALLYPORT_MODEL=anthropic/claude-sonnet-4-6", "ANTHROPIC_API_KEY=key"})
-	if err != nil || s.service(nil).Model != "anthropic/claude-sonnet-4-6" {
-		t.Errorf("model %q, %v", s.service(nil).Model, err)
+	for _, bad := range []string{"POLICIES=strict,", "MEMORY=plenty", "MEMORY=-1", "TIMEOUT=30", "CELL_POOL=10.0.0.0", "MAX_RUNS=many"} {
+		if _, err := parseSettings([]string{"SALLYPORT_" + bad}); err == nil {
+			t.Errorf("SALLYPORT_%s was taken", bad)
+		}
 	}
+}
+
+// TestSecretSources: keys and secrets of the environment, and files, which are found in
+// the state directory unless a setting names another. Nothing else of the environment is one.
+func TestSecretSources(t *testing.T) {
+	state := t.TempDir()
+	sources := func(variables ...string) (settings, secrets.Sources) {
+		t.Helper()
+		s, err := parseSettings(append(variables, "SALLYPORT_STATE="+state))
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := s.secretSources()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, from
+	}
+	_, from := sources("ANTHROPIC_API_KEY=key-of-anthropic", "OPENAI_API_KEY=", "EXA_API_KEY=key-of-exa-0", "AWS_SECRET_ACCESS_KEY=other-than-a-key", "SALLYPORT_SECRET_RELEASE_TOKEN=token-of-release", "SALLYPORT_TOKEN=token-of-callers")
+	if info, err := os.Stat(filepath.Join(state, "secrets")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory of secrets: %v, %v", info, err)
+	}
+	if err := os.WriteFile(filepath.Join(state, "secrets", "OPENAI_API_KEY"), []byte("key-of-openai\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found, err := from.Check(t.Context())
+	if names := slices.Sorted(maps.Keys(found)); err != nil || !slices.Equal(names, []string{"ANTHROPIC_API_KEY", "EXA_API_KEY", "OPENAI_API_KEY", "release-token"}) {
+		t.Errorf("found %v, %v", names, err)
+	}
+	_, from = sources("OPENAI_API_KEY=another-of-openai")
+	if _, err := from.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "the directory "+state+"/secrets and the environment both have it") {
+		t.Errorf("a key in two places: %v", err)
+	}
+	models := agent.Models()
+	openai := models[slices.IndexFunc(models, func(m string) bool { return strings.HasPrefix(m, "openai/") })]
 	for model, want := range map[string]string{
+		openai:                        "",
 		"anthropic/claude-sonnet-4-6": "but the operator has set no key for anthropic: ANTHROPIC_API_KEY is missing",
 		"anthropic/claude":            "has no such model",
 		"sonnet":                      "must be provider/model",
 	} {
-		if _, err := parseSettings([]string{"SALLYPORT_MODEL=" + model}); err == nil || !strings.Contains(err.Error(), "settings: SALLYPORT_MODEL ") || !strings.Contains(err.Error(), want) {
+		s, from := sources("SALLYPORT_MODEL=" + model)
+		if err := s.checkModel(t.Context(), from); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("SALLYPORT_MODEL=%s: %v", model, err)
-		}
-	}
-	for _, bad := range []string{"POLICIES=strict,", "MEMORY=plenty", "MEMORY=-1", "TIMEOUT=30", "CELL_POOL=10.0.0.0", "MAX_RUNS=many"} {
-		if _, err := parseSettings([]string{"SALLYPORT_" + bad}); err == nil {
-			t.Errorf("SALLYPORT_%s was taken", bad)
 		}
 	}
 }

@@ -143,6 +143,13 @@ func configure(
 	if err != nil {
 		return dispatch.Config{}, err
 	}
+	sources, err := s.secretSources()
+	if err == nil {
+		err = s.checkModel(context.Background(), sources)
+	}
+	if err != nil {
+		return dispatch.Config{}, err
+	}
 	service := s.service(roots)
 	service.GitHub = offered
 	gate := &control.Client{Socket: s.GateSocket}
@@ -152,10 +159,13 @@ func configure(
 	}
 	backends := []backend.Backend{sandboxes}
 	return dispatch.Config{
-		State:     s.State,
-		Secrets:   s.secrets(),
-		Version:   version.String(),
-		Service:   service,
+		State:   s.State,
+		Secrets: s.secrets(),
+		Version: version.String(),
+		Service: service,
+
+		SecretSources: sources,
+
 		GitHub:    github,
 		Profiles:  profiles,
 		Backends:  backends,
@@ -263,8 +273,6 @@ func (s settings) service(roots []string) plan.Service {
 		Policies:       s.Policies,
 		DefaultTimeout: s.Timeout,
 		MaxTimeout:     s.MaxTimeout,
-		Keys:           s.keys,
-		SearchKeys:     s.searchKeys,
 		ExtraCA:        s.ExtraCA,
 	}
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,8 +15,10 @@ import (
 
 	"sallyport/executor/agent"
 	"sallyport/executor/api"
+	"sallyport/executor/secrets"
 	"sallyport/executor/statedir"
 	"sallyport/internal/envvars"
+	"sallyport/internal/fileowner"
 )
 
 // settings are what an operator may set, by variables of the environment with
@@ -56,6 +60,8 @@ type settings struct {
 	AllowSockets bool `env:"ALLOW_SOCKETS" envDefault:"false"`
 	// ExtraCA is a file with PEM certificates that sandboxes trust beside their own.
 	ExtraCA string `env:"EXTRA_CA"`
+	// SecretsDir is a directory with the secrets of runs, one file each.
+	SecretsDir string `env:"SECRETS_DIR"`
 	// Token is what callers must show; without one, that in TokenFile, which is
 	// made if need be.
 	Token     string `env:"TOKEN"`
@@ -77,8 +83,8 @@ type settings struct {
 
 	GitHub gitHubSettings
 
-	// keys are the operator's keys, by the plain name of their variable.
-	keys, searchKeys map[string]string
+	// variables are those of the environment that hold secrets of runs, or may.
+	variables map[string]string
 }
 
 // parseSettings reads the settings from an environment in the form of os.Environ.
@@ -91,6 +97,9 @@ func parseSettings(environ []string) (settings, error) {
 	if s.TokenFile == "" {
 		s.TokenFile = statedir.TokenFile(s.State)
 	}
+	if s.SecretsDir == "" {
+		s.SecretsDir = statedir.Secrets(s.State)
+	}
 	if s.APISocket == "" {
 		s.APISocket = statedir.SocketFile(s.State)
 	}
@@ -100,21 +109,44 @@ func parseSettings(environ []string) (settings, error) {
 		}
 	}
 	s.Roots = slices.DeleteFunc(s.Roots, func(r string) bool { return r == "" })
-	s.keys = pick(variables, agent.ProviderKeys())
-	s.searchKeys = pick(variables, agent.SearchKeys())
-	return s, s.checkModel()
+	s.variables = variables
+	return s, nil
 }
 
 // checkModel returns an error if the default agent cannot run with the model.
-func (s settings) checkModel() error {
+func (s settings) checkModel(ctx context.Context, from secrets.Sources) error {
 	if s.Model == "" {
 		return nil
 	}
-	p := agent.All()[0].Check(agent.Input{Prompt: "any", Config: api.Config{Model: s.Model}, Keys: s.keys})
+	keys := map[string]bool{}
+	for _, name := range agent.ProviderKeys() {
+		_, keys[name] = from.Have(ctx, name)
+	}
+	p := agent.All()[0].Check(agent.Input{Prompt: "any", Config: api.Config{Model: s.Model}, Keys: keys})
 	if p == nil {
 		return nil
 	}
 	return errors.New("settings: " + strings.Replace(p.Detail, "config.model", "SALLYPORT_MODEL", 1))
+}
+
+// secretSources are where the secrets of runs come from: a directory, which is made if
+// it is the one in the state directory, and the environment.
+func (s settings) secretSources() (secrets.Sources, error) {
+	if s.SecretsDir == statedir.Secrets(s.State) {
+		if err := os.MkdirAll(s.SecretsDir, 0o700); err != nil {
+			return nil, fmt.Errorf("make the directory of secrets: %w", err)
+		}
+		give := func(uid, gid int) error { return os.Chown(s.SecretsDir, uid, gid) }
+		if err := fileowner.GiveLike(s.State, give); err != nil {
+			return nil, fmt.Errorf("make the directory of secrets: %w", err)
+		}
+	}
+	fixed := secrets.Environment(s.variables)
+	maps.Copy(fixed, pick(s.variables, append(agent.ProviderKeys(), agent.SearchKeys()...)))
+	return secrets.Sources{
+		{Name: "the directory " + s.SecretsDir, Provider: secrets.Directory(s.SecretsDir)},
+		{Name: "the environment", Provider: fixed},
+	}, nil
 }
 
 // secrets are the files that no run may get at, by the setting that names each.
@@ -126,6 +158,7 @@ func (s settings) secrets() map[string]string {
 		"SALLYPORT_GITHUB_TOKEN_FILE":   s.GitHub.TokenFile,
 		"SALLYPORT_GITHUB_PROFILES":     s.GitHub.Profiles,
 		"SALLYPORT_PROFILES":            s.Profiles,
+		"SALLYPORT_SECRETS_DIR":         s.SecretsDir,
 	}
 	if s.Token == "" {
 		files["SALLYPORT_TOKEN_FILE"] = s.TokenFile

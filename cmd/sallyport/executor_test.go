@@ -64,8 +64,6 @@ func startExecutor(t *testing.T, breach string) testExecutor {
 			UID:            max(os.Getuid(), 1),
 			DefaultTimeout: time.Minute,
 			MaxTimeout:     time.Hour,
-			Keys:           map[string]string{},
-			SearchKeys:     map[string]string{},
 		},
 		Backends: []backend.Backend{{
 			Name: "docker", Model: "container", Strength: backend.Container, Attachments: []backend.Attachment{backend.ByCell},

@@ -17,7 +17,7 @@ import (
 )
 
 // demoKey is the account that the model provider knows.
-const demoKey = "sk-ant-demo"
+const demoKey = "sk-ant-demo-key"
 
 // bulkMax bounds what one request of /bulk sends, in bytes.
 const bulkMax = 4 << 30

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,7 +21,7 @@ func input(edit func(*agent.Input)) agent.Input {
 	in := agent.Input{
 		Prompt: "do it",
 		Config: api.Config{Model: "anthropic/claude-sonnet-4-6"},
-		Keys:   map[string]string{"ANTHROPIC_API_KEY": "sk-a"},
+		Keys:   map[string]bool{"ANTHROPIC_API_KEY": true},
 	}
 	if edit != nil {
 		edit(&in)
@@ -63,9 +64,9 @@ func TestCheck(t *testing.T) {
 		{"good, agentic", "agentic-pi", nil, 0, "", ""},
 		{"every variant", "pi", func(in *agent.Input) { in.Config.Variant = "xhigh" }, 0, "", ""},
 		{"another provider", "pi", func(in *agent.Input) {
-			in.Config.Model, in.Keys = "openrouter/anthropic/claude-sonnet-4.6", map[string]string{"OPENROUTER_API_KEY": "k"}
+			in.Config.Model, in.Keys = "openrouter/anthropic/claude-sonnet-4.6", map[string]bool{"OPENROUTER_API_KEY": true}
 		}, 0, "", ""},
-		{"the provider's other key", "pi", func(in *agent.Input) { in.Keys = map[string]string{"ANTHROPIC_OAUTH_TOKEN": "k"} }, 0, "", ""},
+		{"the provider's other key", "pi", func(in *agent.Input) { in.Keys = map[string]bool{"ANTHROPIC_OAUTH_TOKEN": true} }, 0, "", ""},
 		{"no prompt", "pi", func(in *agent.Input) { in.Prompt = " \n" }, 400, "prompt", "empty"},
 		{"no model", "pi", func(in *agent.Input) { in.Config.Model = "" }, 400, "config.model", "provider/model"},
 		{"a model alone", "pi", func(in *agent.Input) { in.Config.Model = "claude-sonnet-4-6" }, 400, "config.model", "anthropic/claude-sonnet-4-6"},
@@ -77,18 +78,18 @@ func TestCheck(t *testing.T) {
 		{"a model in other case", "pi", func(in *agent.Input) { in.Config.Model = "anthropic/Claude-Sonnet-4-6" }, 422, "config.model", "did you mean anthropic/claude-sonnet-4-6"},
 		{"a pattern", "pi", func(in *agent.Input) { in.Config.Model = "anthropic/sonnet" }, 422, "config.model", "no such model"},
 		{"a thinking suffix", "pi", func(in *agent.Input) { in.Config.Model = "anthropic/claude-sonnet-4-6:high" }, 422, "config.model", "no such model"},
-		{"no key", "pi", func(in *agent.Input) { in.Keys = map[string]string{"OPENAI_API_KEY": "k"} }, 422, "config.model", "ANTHROPIC_API_KEY is missing"},
+		{"no key", "pi", func(in *agent.Input) { in.Keys = map[string]bool{"OPENAI_API_KEY": true} }, 422, "config.model", "ANTHROPIC_API_KEY is missing"},
 		{"no key, agentic", "agentic-pi", func(in *agent.Input) { in.Keys = nil }, 422, "config.model", "ANTHROPIC_API_KEY is missing"},
 		{"a bad variant", "pi", func(in *agent.Input) { in.Config.Variant = "hihg" }, 422, "config.variant", "did you mean high"},
 		{"argv", "pi", func(in *agent.Input) { in.Config.Argv = []string{"ls"} }, 422, "config.argv", "for the agent command"},
 		{"search without a key", "agentic-pi", func(in *agent.Input) { in.Config.WebSearch = true }, 422, "config.webSearch", "TAVILY_API_KEY"},
 		{"search with an unknown provider", "agentic-pi", func(in *agent.Input) { in.Config.WebSearch, in.Config.WebSearchProvider = true, "tavilly" }, 422, "config.webSearchProvider", "did you mean tavily"},
 		{"search with a provider without key", "agentic-pi", func(in *agent.Input) {
-			in.Config.WebSearch, in.Config.WebSearchProvider, in.Keys["TAVILY_API_KEY"] = true, "exa", "k"
+			in.Config.WebSearch, in.Config.WebSearchProvider, in.Keys["TAVILY_API_KEY"] = true, "exa", true
 		}, 422, "config.webSearchProvider", "EXA_API_KEY is missing"},
 		{"a search provider without search", "pi", func(in *agent.Input) { in.Config.WebSearchProvider = "exa" }, 422, "config.webSearchProvider", "config.webSearch is not"},
-		{"search", "agentic-pi", func(in *agent.Input) { in.Config.WebSearch, in.Keys["EXA_API_KEY"] = true, "k" }, 0, "", ""},
-		{"search of an agent without a tool", "pi", func(in *agent.Input) { in.Config.WebSearch, in.Keys["EXA_API_KEY"] = true, "k" }, 422, "config.webSearch", "pi has no tool for it"},
+		{"search", "agentic-pi", func(in *agent.Input) { in.Config.WebSearch, in.Keys["EXA_API_KEY"] = true, true }, 0, "", ""},
+		{"search of an agent without a tool", "pi", func(in *agent.Input) { in.Config.WebSearch, in.Keys["EXA_API_KEY"] = true, true }, 422, "config.webSearch", "pi has no tool for it"},
 		{"command", "command", func(in *agent.Input) { in.Config.Argv = []string{"true"} }, 0, "", ""},
 		{"command without a model or key", "command", func(in *agent.Input) {
 			*in = agent.Input{Config: api.Config{Argv: []string{"true", ""}}}
@@ -150,8 +151,8 @@ func TestJobs(t *testing.T) {
 		"REQUESTS_CA_BUNDLE=" + wire.CABundlePath, "SSL_CERT_FILE=" + wire.CABundlePath,
 	}
 	all := func(in *agent.Input) {
-		in.Keys = map[string]string{"ANTHROPIC_API_KEY": "sk-a", "OPENAI_API_KEY": "sk-o", "GROQ_API_KEY": "",
-			"TAVILY_API_KEY": "t", "EXA_API_KEY": "e", "BRAVE_SEARCH_API_KEY": "b", "HOME": "/evil", "LD_PRELOAD": "x"}
+		in.Keys = map[string]bool{"ANTHROPIC_API_KEY": true, "OPENAI_API_KEY": true, "GROQ_API_KEY": false,
+			"TAVILY_API_KEY": true, "EXA_API_KEY": true, "BRAVE_SEARCH_API_KEY": true, "HOME": true, "LD_PRELOAD": true}
 	}
 	piArgv := []string{"pi", "--print", "--mode", "json", "--no-session", "--offline", "--no-approve", "--no-extensions",
 		"--provider", "anthropic", "--model", "claude-sonnet-4-6"}
@@ -186,6 +187,11 @@ func TestJobs(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := input(tc.edit)
+			values := map[string]string{"ANTHROPIC_API_KEY": "sk-a", "OPENAI_API_KEY": "sk-o", "TAVILY_API_KEY": "t", "EXA_API_KEY": "e", "BRAVE_SEARCH_API_KEY": "b"}
+			for _, s := range agent.KeySecrets(in) {
+				s.Value = values[s.Name]
+				in.Secrets = append(in.Secrets, s)
+			}
 			job := lookup(t, tc.agent).Command(in)
 			if !slices.Equal(job.Argv, tc.argv) {
 				t.Errorf("argv %q, want %q", job.Argv, tc.argv)
@@ -221,9 +227,9 @@ func TestModels(t *testing.T) {
 	}
 	for _, m := range models {
 		in := input(func(in *agent.Input) {
-			in.Config.Model, in.Keys = m, map[string]string{}
+			in.Config.Model, in.Keys = m, map[string]bool{}
 			for _, k := range agent.ProviderKeys() {
-				in.Keys[k] = "k"
+				in.Keys[k] = true
 			}
 		})
 		if p := lookup(t, "pi").Check(in); p != nil {
@@ -234,6 +240,25 @@ func TestModels(t *testing.T) {
 		if !strings.HasSuffix(k, "_API_KEY") && !strings.HasSuffix(k, "_TOKEN") {
 			t.Errorf("the variable %q is no key's", k)
 		}
+	}
+}
+
+// TestSecretsOfAJob: the agent's job has a secret in the variable, or in a file whose path
+// the variable has; the checkout before it has none.
+func TestSecretsOfAJob(t *testing.T) {
+	in := input(func(in *agent.Input) {
+		in.Config.Argv = []string{"true"}
+		in.Secrets = []agent.Secret{{Name: "a", Variable: "A", Value: "value-of-a"}, {Name: "b", Variable: "B_FILE", File: true, Value: "value-of-b\n"}}
+	})
+	job := lookup(t, "command").Command(in)
+	if !slices.Contains(job.Env, "A=value-of-a") || !slices.Contains(job.Env, "B_FILE=/run/sallyport/secrets/b") || strings.Contains(fmt.Sprint(job.Env), "value-of-b") {
+		t.Errorf("environment %q", job.Env)
+	}
+	if f := job.Files[len(job.Files)-1]; f.Path != "/run/sallyport/secrets/b" || f.Mode != 0o400 || string(f.Content) != "value-of-b\n" || len(job.Files) != 2 {
+		t.Errorf("files %+v", job.Files)
+	}
+	if data, err := json.Marshal(agent.Checkout(in)); err != nil || bytes.Contains(data, []byte("A=")) || bytes.Contains(data, []byte("secrets/b")) {
+		t.Errorf("the checkout has %s, %v", data, err)
 	}
 }
 

@@ -31,9 +31,12 @@ type Program interface {
 type Input struct {
 	Prompt string
 	Config api.Config
-	// Keys are the operator's provider and search keys by variable name, such as
-	// ANTHROPIC_API_KEY. Search keys are present only when the run may search.
-	Keys map[string]string
+	// Keys are the variables, such as ANTHROPIC_API_KEY, of the operator's provider and
+	// search keys that there are for the run. Search keys count only when it may search.
+	Keys map[string]bool
+	// Secrets are those that the agent is given, its keys among them. Before the run
+	// starts they have no values.
+	Secrets []Secret
 	// Context is what the caller gives for AGENTS.md, empty for none; a word about
 	// the network follows it.
 	Context string
@@ -67,6 +70,16 @@ type GitHub struct {
 	Token string
 	// Key is the App's private key, empty where it must not enter the sandbox.
 	Key []byte
+}
+
+// A Secret is one that an agent is given in a variable of its environment.
+type Secret struct {
+	Name     string // by which it is known: of a key, its variable
+	Variable string
+	// File says that the variable holds the path of a file with the value.
+	File bool
+	// Value goes into the job and nowhere else.
+	Value string
 }
 
 // A Parser follows one run. It is fed from one goroutine.

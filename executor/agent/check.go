@@ -91,7 +91,7 @@ func checkModel(in Input, known []string) *api.Problem {
 	if len(known) > 0 && !slices.Contains(known, model) {
 		return near(unacceptable(field, "config.model is %.128q; %s has no such model in this release of the agent", model, provider), similarModels(model, known))
 	}
-	if !slices.ContainsFunc(variables, func(v string) bool { return in.Keys[v] != "" }) {
+	if !slices.ContainsFunc(variables, func(v string) bool { return in.Keys[v] }) {
 		p := unacceptable(field, "config.model is %.128q, but the operator has set no key for %s: %s is missing", model, provider, variables[0])
 		p.Details["missing"] = variables[0]
 		return p

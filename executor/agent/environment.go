@@ -54,13 +54,11 @@ func environment(in Input, extra map[string]string) []string {
 		"npm_config_fetch_retry_maxtimeout": "2000",
 		"PIP_RETRIES":                       "1",
 	}
-	for _, name := range ProviderKeys() {
-		if v := in.Keys[name]; v != "" {
-			env[name] = v
+	for _, s := range in.Secrets {
+		env[s.Variable] = s.Value
+		if s.File {
+			env[s.Variable] = s.path()
 		}
-	}
-	if _, name := search(in); name != "" {
-		env[name] = in.Keys[name]
 	}
 	if len(in.ExtraCA) > 0 {
 		for _, name := range caVariables {
@@ -104,6 +102,7 @@ func job(in Input, argv []string, contextPath string, extra map[string]string) w
 	j.Files = []wire.File{{Path: contextPath, Mode: 0o644, Content: []byte(text)}}
 	addGitHub(&j, in)
 	addSkills(&j, in.Skills, skillsDir)
+	addSecrets(&j, in.Secrets)
 	return j
 }
 
@@ -153,7 +152,7 @@ const entrypointPath = "/sallyport/entrypoint"
 // Checkout is the job that fills the workspace before the agent's; its standard
 // input is a JSON github.CheckoutSpec. It gets no key but GitHub's token.
 func Checkout(in Input) wire.Job {
-	in.Keys = nil
+	in.Secrets = nil
 	if in.GitHub != nil {
 		access := *in.GitHub
 		access.Key = nil

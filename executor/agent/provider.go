@@ -84,7 +84,7 @@ func search(in Input) (name, key string) {
 		return "", ""
 	}
 	for _, p := range searchProviders {
-		if want := in.Config.WebSearchProvider; in.Keys[p.key] != "" && (want == "" || want == p.name) {
+		if want := in.Config.WebSearchProvider; in.Keys[p.key] && (want == "" || want == p.name) {
 			return p.name, p.key
 		}
 	}

@@ -137,7 +137,7 @@ func TestAgenticPi(t *testing.T) {
 		{"anthropic/sandbox", "error_sandbox", "no KVM"},
 		{"anthropic/killed", "error_exit_137", "signal KILL"},
 	} {
-		in := Input{Prompt: "read it", Config: api.Config{Model: tc.model, Variant: "high"}, Keys: map[string]string{"ANTHROPIC_API_KEY": "k"}}
+		in := Input{Prompt: "read it", Config: api.Config{Model: tc.model, Variant: "high"}, Keys: map[string]bool{"ANTHROPIC_API_KEY": true}}
 		if p := (AgenticPi{}).Check(in); p != nil {
 			t.Fatal(p)
 		}

@@ -108,7 +108,8 @@ const (
 	CodeCommandFailed    Code = "command_failed"            // details.exitCode
 	CodeAgentFailed      Code = "agent_failed"
 	CodeGithubToken      Code = "github_token_failed"
-	CodeBudget           Code = "budget_exceeded" // details.costUsd or details.tokens
+	CodeSecret           Code = "secret_unavailable" // details.secret and details.reason
+	CodeBudget           Code = "budget_exceeded"    // details.costUsd or details.tokens
 )
 
 // Error is why an execution failed after it had started.

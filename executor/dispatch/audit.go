@@ -55,9 +55,13 @@ func draft(p *plan.Plan, m store.Meta, isolation api.Isolation, redactor *redact
 	for _, variable := range job.Env {
 		name, _, _ := strings.Cut(variable, "=")
 		r.Command.Environment = append(r.Command.Environment, name)
-		if _, key := in.Keys[name]; key || p.GitHub != nil && strings.HasSuffix(name, "_TOKEN") {
+		ofSecret := func(s agent.Secret) bool { return s.Variable == name }
+		if p.GitHub != nil && strings.HasSuffix(name, "_TOKEN") && !slices.ContainsFunc(in.Secrets, ofSecret) {
 			r.Command.Secrets = append(r.Command.Secrets, name)
 		}
+	}
+	for _, s := range in.Secrets {
+		r.Command.Secrets = append(r.Command.Secrets, s.Name)
 	}
 	return r
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"sallyport/executor/plan"
 	"sallyport/executor/policy"
 	"sallyport/executor/redact"
+	"sallyport/executor/secrets"
 	"sallyport/executor/statedir"
 	"sallyport/executor/task"
 	"sallyport/executor/tokens"
@@ -40,10 +40,13 @@ type Config struct {
 	// Service.Roots.
 	Secrets map[string]string
 	// Redact are values that are taken out of all that is kept, by their names, beside
-	// the keys of Service.
+	// the secrets of runs.
 	Redact map[string]string
+	// SecretSources have the secrets of runs, provider keys among them.
+	SecretSources secrets.Sources
 	// Service is what requests may ask for. Its Private and Sessions are set by
-	// New, from State and Secrets, its Backends from Backends.
+	// New, from State and Secrets, its Backends from Backends, its Keys and Secrets for
+	// each request.
 	Service plan.Service
 
 	// Profiles say who may run what; if nil, the default ones.
@@ -127,11 +130,7 @@ func unbounded(t plan.Tier) bool {
 	return t.Limits.OutputBytes <= 0 || t.Limits.WorkspaceBytes <= 0 || t.Limits.WorkspaceFiles <= 0
 }
 
-func newRunner(cfg Config, backends *backend.Registry) *task.Runner {
-	secrets := map[string]string{}
-	for _, values := range []map[string]string{cfg.Redact, cfg.Service.Keys, cfg.Service.SearchKeys} {
-		maps.Copy(secrets, values)
-	}
+func newRunner(cfg Config, backends *backend.Registry, redactor *redact.Redactor) *task.Runner {
 	return &task.Runner{
 		Places: &place.Places{
 			Backends:     backends,
@@ -140,7 +139,8 @@ func newRunner(cfg Config, backends *backend.Registry) *task.Runner {
 			AllowSockets: cfg.AllowSockets,
 		},
 		Gate:     cfg.Gate,
-		Redactor: redact.New(secrets),
+		Redactor: redactor,
+		Secrets:  cfg.SecretSources,
 		Log:      cfg.Log,
 	}
 }

@@ -43,6 +43,7 @@ type Dispatcher struct {
 	tokens   *tokens.Keeper // nil without access to GitHub
 	audit    *auditor
 	runner   *task.Runner
+	keyring  *keyring
 	metrics  *metrics
 	health   *sharedQuestion[control.Health] // of the gate
 	engine   *throttledQuestion              // whether it can be used
@@ -90,6 +91,10 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	keyring, err := openKeys(&cfg)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("look at the secrets: %w", err), closeTokens(keeper), lock.Close())
+	}
 	db, err := state.Open(context.Background(), statedir.Database(cfg.State))
 	if err != nil {
 		return nil, errors.Join(err, closeTokens(keeper), lock.Close())
@@ -99,8 +104,8 @@ func New(cfg Config) (*Dispatcher, error) {
 		return nil, errors.Join(err, db.Close(), closeTokens(keeper), lock.Close())
 	}
 	auditor := &auditor{log: records, errors: cfg.Log}
-	runner := newRunner(cfg, backends)
-	st, err := cfg.openStore(db, aftermath{backends: backends, redactor: runner.Redactor, tokens: ended, audit: auditor, log: cfg.Log})
+	runner := newRunner(cfg, backends, keyring.redactor)
+	st, err := cfg.openStore(db, aftermath{backends: backends, redactorFor: keyring.redactorFor, tokens: ended, audit: auditor, log: cfg.Log})
 	if err != nil {
 		return nil, errors.Join(err, records.Close(), db.Close(), closeTokens(keeper), lock.Close())
 	}
@@ -116,6 +121,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		tokens:   keeper,
 		audit:    auditor,
 		runner:   runner,
+		keyring:  keyring,
 		backends: backends,
 		proofs:   map[string]*proof.Proof{},
 		queue:    queue.New(cfg.MaxRuns, cfg.Queue, cfg.Service.UID, cfg.Users),

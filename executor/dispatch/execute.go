@@ -28,7 +28,7 @@ func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ti
 			log.Error("an event could not be recorded", "error", err)
 		}
 	}
-	known := draft(p, entry.Meta, d.backends.Isolation(p.Backend), d.runner.Redactor)
+	known := draft(p, entry.Meta, d.backends.Isolation(p.Backend), d.redactorOf(p))
 	if err := keepDraft(entry, known, nil); err != nil {
 		log.Error("the draft of an audit record could not be written", "error", err)
 	}

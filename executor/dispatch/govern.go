@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"maps"
-	"net/http"
 	"time"
 
 	"sallyport/executor/agent"
@@ -16,17 +15,18 @@ import (
 // judge makes the plan of a request under the effective policy that its caller gets.
 func (d *Dispatcher) judge(by caller.Caller, req api.Request, health control.Health) (*plan.Plan, *api.Problem) {
 	effective, missing, problem := d.govern(by, req, health)
+	all := d.service()
 	if missing {
 		// What is not there at all, or has no name that could be, the plan refuses in its
 		// own words; if it does not, the policy's refusal stands.
-		if _, own := d.cfg.Service.Judge(by, req, health.Policies); own != nil {
+		if _, own := all.Judge(by, req, health.Policies); own != nil {
 			return nil, own
 		}
 	}
 	if problem != nil {
 		return nil, problem
 	}
-	service := held(d.cfg.Service, effective)
+	service := held(all, effective)
 	p, problem := service.Judge(by, within(req, effective, &service), health.Policies)
 	if problem != nil {
 		return nil, problem
@@ -52,10 +52,6 @@ func (d *Dispatcher) govern(by caller.Caller, req api.Request, health control.He
 		return nil, denial.By == "installation", denial.Problem()
 	case e.Unapproved != nil:
 		return nil, false, e.Unapproved.Problem()
-	case len(e.Secrets) > 0:
-		p := api.NewProblem(http.StatusUnprocessableEntity, api.CodeCapability, "opts.security.secrets is not offered by this executor; leave it out")
-		p.Details = map[string]any{"field": "opts.security.secrets", "requestedCapability": "secrets"}
-		return nil, false, p
 	}
 	return e, false, nil
 }
@@ -118,10 +114,11 @@ func askedOfGitHub(a *policy.Ask, access *api.GithubAccess) error {
 
 // held is the service as far as an effective policy lets a run have it.
 func held(s plan.Service, e *policy.Effective) plan.Service {
-	s.Keys, s.SearchKeys = maps.Clone(s.Keys), maps.Clone(s.SearchKeys)
 	allowed := e.Bounds[policy.ProviderKeys].(policy.Set)
-	for _, keys := range []map[string]string{s.Keys, s.SearchKeys} {
-		maps.DeleteFunc(keys, func(name, _ string) bool { return !allowed.Has(name) })
+	s.Keys = maps.Clone(s.Keys)
+	maps.DeleteFunc(s.Keys, func(name string, _ bool) bool { return !allowed.Has(name) })
+	for _, x := range e.Given {
+		s.Secrets = append(s.Secrets, agent.Secret{Name: x.Name, Variable: x.Variable, File: x.File})
 	}
 	return s
 }

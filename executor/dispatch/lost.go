@@ -19,11 +19,12 @@ import (
 // An aftermath is what a start learns of runs whose executor died.
 type aftermath struct {
 	backends *backend.Registry
-	redactor *redact.Redactor
-	receipts map[string]account.Receipt // the gate's, by run
-	tokens   map[string][]tokens.Ending // by run
-	audit    *auditor
-	log      *slog.Logger
+	// redactorFor makes the redactor of a run that named these secrets.
+	redactorFor func(secrets []string) *redact.Redactor
+	receipts    map[string]account.Receipt // the gate's, by run
+	tokens      map[string][]tokens.Ending // by run
+	audit       *auditor
+	log         *slog.Logger
 }
 
 // Where the receipt of a lost run comes from, as the error's details say.
@@ -48,17 +49,22 @@ func (a *aftermath) lost(left store.Remains) api.Result {
 	res := task.Failed(m.ID, m.Accepted, a.backends.Isolation(m.Backend), unreached(), failure)
 	// The clock since then says nothing about the run.
 	res.DurationMS, res.Timings.Total = 0, -1
+	var named []string
+	if left.Policy != nil {
+		named = left.Policy.Secrets
+	}
+	redactor := a.redactorFor(named)
 	addEvents(&res, left)
 	if final, ok := a.receipts[m.ID]; ok {
 		failure.Details["receipt"] = receiptOfGate
 		res.Receipt = final
 		for i := range final.Hosts { // as in a result that the run's own executor made
-			final.Hosts[i].Host = a.redactor.String(final.Hosts[i].Host)
+			final.Hosts[i].Host = redactor.String(final.Hosts[i].Host)
 		}
 	}
 	if left.Github != nil {
 		res.Github = left.Github
-		a.addEndings(res.Github, m.ID)
+		a.addEndings(res.Github, m.ID, redactor)
 	}
 	a.audit.add(left, audit.StateLost, &res)
 	return res
@@ -122,7 +128,7 @@ func (o *outputText) add(ev api.Event) {
 }
 
 // addEndings says in a receipt what became of the run's tokens.
-func (a *aftermath) addEndings(r *api.GithubReceipt, run string) {
+func (a *aftermath) addEndings(r *api.GithubReceipt, run string, redactor *redact.Redactor) {
 	r.Revoked, r.RevokeError = r.Downscoped, ""
 	if !r.Downscoped { // the operator's own, which no end of a run revokes
 		return
@@ -143,6 +149,6 @@ func (a *aftermath) addEndings(r *api.GithubReceipt, run string) {
 		default:
 			continue
 		}
-		r.Revoked, r.RevokeError = false, a.redactor.String(why)
+		r.Revoked, r.RevokeError = false, redactor.String(why)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"sallyport/executor/api"
+	"sallyport/executor/redact"
 )
 
 // digest identifies what is asked, whatever the order of its fields.
@@ -25,7 +26,7 @@ func digest(req api.Request) string {
 // withoutSecrets returns the request as it may be kept, as JSON. Its texts are redacted
 // one by one: JSON spells some characters otherwise. The prompt, which may be most of it,
 // is not taken through the decoder and back.
-func (d *Dispatcher) withoutSecrets(req api.Request) ([]byte, error) {
+func withoutSecrets(req api.Request, redactor *redact.Redactor) ([]byte, error) {
 	prompt := req.Prompt
 	req.Prompt = ""
 	var document map[string]any
@@ -38,8 +39,8 @@ func (d *Dispatcher) withoutSecrets(req api.Request) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take the secrets out of a request: %w", err)
 	}
-	redacted(document, d.runner.Redactor.String)
-	document["prompt"] = d.runner.Redactor.String(prompt)
+	redacted(document, redactor.String)
+	document["prompt"] = redactor.String(prompt)
 	return json.Marshal(document)
 }
 

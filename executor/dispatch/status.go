@@ -111,7 +111,7 @@ func (d *Dispatcher) Capabilities() (api.Capabilities, *api.Problem) {
 	if p != nil {
 		return api.Capabilities{}, p
 	}
-	s := &d.cfg.Service
+	s := d.service()
 	c := api.Capabilities{
 		Github:             d.github(),
 		Version:            d.cfg.Version,

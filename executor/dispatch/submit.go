@@ -55,9 +55,10 @@ func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*sto
 	}
 	meta.ID, meta.Accepted = newID(arrived), arrived
 	meta.Agent, meta.Policy, meta.Backend = p.Adapter.Name, p.Policy, p.Backend
-	meta.TaskID, meta.Model = d.runner.Redactor.String(req.Opts.TaskID), d.runner.Redactor.String(p.Request.Config.Model)
+	redactor := d.redactorOf(p)
+	meta.TaskID, meta.Model = redactor.String(req.Opts.TaskID), redactor.String(p.Request.Config.Model)
 	if w := req.Opts.Workflow; w != nil {
-		text := d.runner.Redactor.String
+		text := redactor.String
 		meta.Workflow = api.Workflow{Definition: text(w.Definition), Version: text(w.Version), Instance: text(w.Instance), Task: text(w.Task)}
 	}
 	timings := unreached()
@@ -65,7 +66,7 @@ func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*sto
 	if p.Dir != "" {
 		meta.Dir, meta.UID = p.Dir, p.UID
 	}
-	kept, err := d.withoutSecrets(req)
+	kept, err := withoutSecrets(req, redactor)
 	if err != nil {
 		return nil, d.unrecorded(err)
 	}

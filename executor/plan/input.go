@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -21,8 +20,8 @@ import (
 // config.webSearchProvider has for them.
 func (s *Service) SearchProviders() []string {
 	names := []string{}
-	for key, value := range s.SearchKeys {
-		if value != "" {
+	for _, key := range agent.SearchKeys() {
+		if s.Keys[key] {
 			name, _, _ := strings.Cut(key, "_") // BRAVE_SEARCH_API_KEY: brave
 			names = append(names, strings.ToLower(name))
 		}
@@ -47,7 +46,7 @@ func (s *Service) judgeInput(p *Plan) *api.Problem {
 	p.Input = agent.Input{
 		Prompt:  p.Request.Prompt,
 		Config:  p.Request.Config,
-		Keys:    s.keys(p.Request.Config),
+		Keys:    s.Keys,
 		Context: context,
 		Skills:  skills,
 		ExtraCA: ca,
@@ -55,15 +54,18 @@ func (s *Service) judgeInput(p *Plan) *api.Problem {
 	return nil
 }
 
-// keys are the keys that the run gets: those of search providers only if it may
-// search.
-func (s *Service) keys(c api.Config) map[string]string {
-	keys := map[string]string{}
-	maps.Copy(keys, s.Keys)
-	if c.WebSearch {
-		maps.Copy(keys, s.SearchKeys)
+// judgeSecrets says which secrets the run is given, and refuses one that would take the
+// place of what the run has already.
+func (s *Service) judgeSecrets(p *Plan) *api.Problem {
+	p.Input.Secrets = append(agent.KeySecrets(p.Input), s.Secrets...)
+	in := p.Input
+	if p.GitHub != nil { // its names; the values come with the token
+		in.GitHub = &agent.GitHub{}
 	}
-	return keys
+	if x := agent.Clash(p.Adapter, in); x != nil {
+		return unacceptable("opts.security.secrets", "the secret %s goes into the variable %s, which this run has already; the profiles may give it another one", x.Name, x.Variable)
+	}
+	return nil
 }
 
 // extraCA reads the operator's extra certificates. A fault in the file is the

@@ -69,9 +69,10 @@ type Service struct {
 
 	DefaultTimeout, MaxTimeout time.Duration
 
-	// Keys are the operator's provider keys, SearchKeys those of search providers,
-	// by the name of their variable.
-	Keys, SearchKeys map[string]string
+	// Keys are the provider and search keys that there are, by their variable.
+	Keys map[string]bool
+	// Secrets are those beside the keys that a run is given.
+	Secrets []agent.Secret
 	// ExtraCA is the path of a PEM file with the operator's extra certificates,
 	// read anew for each run; empty for none.
 	ExtraCA string
@@ -125,6 +126,7 @@ func (s *Service) Judge(by caller.Caller, req api.Request, policies []string) (*
 		s.judgeInput,
 		s.judgeGitHub,
 		s.judgeAgent,
+		s.judgeSecrets,
 	)
 }
 

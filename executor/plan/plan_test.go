@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,8 +43,8 @@ func service(roots ...string) *plan.Service {
 		UID:            agentUID(),
 		DefaultTimeout: time.Minute,
 		MaxTimeout:     time.Hour,
-		Keys:           map[string]string{"ANTHROPIC_API_KEY": "key"},
-		SearchKeys:     map[string]string{"EXA_API_KEY": "exa"},
+		Keys:           map[string]bool{"ANTHROPIC_API_KEY": true, "EXA_API_KEY": true},
+		Secrets:        []agent.Secret{{Name: "release", Variable: "RELEASE_TOKEN"}},
 	}
 }
 
@@ -66,7 +67,7 @@ func TestJudge(t *testing.T) {
 		p.UID != agentUID() || p.GID != agentUID() || p.SessionsDir != "/state/sessions" || p.Adapter.Name != "command" {
 		t.Errorf("plan = %+v", p)
 	}
-	if p.Input.Prompt != "p" || p.Input.Keys["EXA_API_KEY"] != "" || p.Input.Keys["ANTHROPIC_API_KEY"] != "key" {
+	if p.Input.Prompt != "p" || fmt.Sprint(p.Input.Secrets) != "[{ANTHROPIC_API_KEY ANTHROPIC_API_KEY false } {release RELEASE_TOKEN false }]" {
 		t.Errorf("input = %+v", p.Input)
 	}
 	p, problem = service().Judge(caller.Operator(), request(func(c *api.Config) {
@@ -75,7 +76,7 @@ func TestJudge(t *testing.T) {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if p.Policy != "lax" || p.Image != "agent:two" || p.Limits.PIDs != 64 || p.Limits.WallClock != time.Second || p.Input.Keys["EXA_API_KEY"] != "exa" || len(p.Artifacts) != 1 {
+	if p.Policy != "lax" || p.Image != "agent:two" || p.Limits.PIDs != 64 || p.Limits.WallClock != time.Second || len(p.Input.Secrets) != 3 || p.Input.Secrets[1].Name != "EXA_API_KEY" || len(p.Artifacts) != 1 {
 		t.Errorf("plan = %+v", p)
 	}
 	p, problem = service().Judge(caller.Operator(), request(func(c *api.Config) { c.UnrestrictedEgress, c.Egress = true, "open" }), policies)
@@ -87,6 +88,31 @@ func TestJudge(t *testing.T) {
 	}
 	if _, problem = (&plan.Service{Backends: []string{"docker"}, Images: []string{"i"}, Tiers: []plan.Tier{{}}, Agents: agent.All()}).Judge(caller.Operator(), request(func(c *api.Config) { c.CWD = "/" }), policies); problem == nil {
 		t.Error("a service without roots takes a path")
+	}
+}
+
+// TestJudgeSecrets: a secret takes the place of nothing that a run has already.
+func TestJudgeSecrets(t *testing.T) {
+	for name, test := range map[string]struct {
+		second string // variable of a second secret
+		github bool
+		taken  bool
+	}{
+		"its own": {"OTHER_TOKEN", true, false}, "GitHub's": {"GH_TOKEN", true, true}, "GitHub's, not had": {"GH_TOKEN", false, false},
+		"a key's": {"ANTHROPIC_API_KEY", false, true}, "another secret's": {"RELEASE_TOKEN", false, true}, "the path": {"PATH", false, true},
+	} {
+		s, req := service(), request(nil)
+		if test.github {
+			s, req = gitHubService(false), gitHubRequest(func(*api.GithubAccess) {})
+		}
+		s.Secrets = append(s.Secrets, agent.Secret{Name: "second", Variable: test.second, File: true})
+		p, problem := s.Judge(caller.Operator(), req, policies)
+		if !test.taken && (problem != nil || len(p.Input.Secrets) != 3) {
+			t.Errorf("%s: %v", name, problem)
+		}
+		if test.taken && (problem == nil || problem.Details["field"] != "opts.security.secrets" || !strings.Contains(problem.Detail, "the secret second goes into the variable "+test.second)) {
+			t.Errorf("%s: %v", name, problem)
+		}
 	}
 }
 
@@ -102,7 +128,7 @@ func TestDefaultAgent(t *testing.T) {
 func TestDefaultModel(t *testing.T) {
 	const model = "anthropic/claude-sonnet-4-6"
 	s := service()
-	s.Keys = map[string]string{"ANTHROPIC_API_KEY": "k"}
+	s.Keys = map[string]bool{"ANTHROPIC_API_KEY": true}
 	if _, problem := s.Judge(caller.Operator(), api.Request{Prompt: "p"}, policies); problem == nil || problem.Details["field"] != "config.model" || !strings.Contains(problem.Detail, "no default") {
 		t.Errorf("without a default: %v", problem)
 	}

@@ -36,11 +36,15 @@ var forms = map[Dimension]form{
 	Egress:       {"policies of the allowlist", matching(nameForm, nameFormText)},
 	GitHub:       {"GitHub profiles", matching(nameForm, nameFormText)},
 	Repositories: {"repositories", repository},
-	ProviderKeys: {"variables", matching(regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`), "write the name of a variable, such as ANTHROPIC_API_KEY")},
+	ProviderKeys: {"variables", matching(variableForm, variableFormText)},
 	Secrets:      {"secrets", matching(nameForm, nameFormText)},
 	Tasks:        {"task types", taskType},
 	Gateways:     {"hosts", host},
 }
+
+var variableForm = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
+
+const variableFormText = "write the name of a variable, such as ANTHROPIC_API_KEY"
 
 var imageForm = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
 

@@ -26,6 +26,9 @@ func (r *resolution) describe() {
 	r.out.Bounds[Secrets] = given
 	r.out.Bounds[ProfileNames] = Of(r.profile)
 	out.Secrets = given.List()
+	for _, name := range out.Secrets {
+		r.out.Given = append(r.out.Given, r.secrets[name])
+	}
 	out.ApprovedTaskTypes = b[Tasks].(Set).List()
 	out.PolicyVersion, out.Tenant = r.version, r.Tenant
 	out.Github = api.GithubCeiling{Profiles: b[GitHub].(Set).List(), Repositories: b[Repositories].(Set).List()}

@@ -118,7 +118,7 @@ func TestTaskSecrets(t *testing.T) {
 	const publish = `{"run": {"shell": {"command": "./release.sh"}}, "metadata": {"lightWorkflow": {"security": {
 		"sandbox": {"mode": "per-task", "reason": "release-token-isolation"}, "secrets": ["github-release-token"]}}}}`
 	e, denial := ps.Resolve(query(t, "acme", releaseDocument, "", publish), installed())
-	if denial != nil || fmt.Sprint(e.Secrets) != "[github-release-token]" || e.SandboxMode != "per-task" {
+	if denial != nil || fmt.Sprint(e.Secrets, e.Given) != "[github-release-token] [{github-release-token GH_TOKEN false}]" || e.SandboxMode != "per-task" {
 		t.Errorf("the task that names it: %+v, %v", e, denial)
 	}
 	for name, q := range map[string]policy.Query{
@@ -148,6 +148,7 @@ tenants:
     %s
 providers: {cube: {backend: docker}}
 templates: {t1: {image: i1}, t2: {image: i2}}
+secrets: {s: {env: S}, t: {file: T}}
 profiles:
   p:
     egress: all

@@ -46,6 +46,7 @@ type Profiles struct {
 	profiles  map[string]*ceiling
 	templates map[string]*template
 	providers map[string]*provider
+	secrets   map[string]Secret
 	digest    string
 }
 
@@ -69,6 +70,15 @@ type template struct {
 type provider struct {
 	backend string
 	line    int
+}
+
+// A Secret says how a task is given a secret, not what it is.
+type Secret struct {
+	Name string // the logical one
+	// Variable of the task's environment holds the value, or with File the path of a
+	// file that has it.
+	Variable string
+	File     bool
 }
 
 //go:embed default.yaml
@@ -176,6 +186,9 @@ func (ps *Profiles) canonical() string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(ps.providers)) {
 		fmt.Fprintf(&b, "providers.%s=%s\n", name, ps.providers[name].backend)
+	}
+	for _, name := range sortedKeys(ps.secrets) {
+		fmt.Fprintf(&b, "secrets.%s=%s %t\n", name, ps.secrets[name].Variable, ps.secrets[name].File)
 	}
 	return b.String()
 }

@@ -163,6 +163,7 @@ func newWorld(r *rand.Rand) *world {
 	var b strings.Builder
 	b.WriteString("version: 1\npolicyVersion: 3\ndefault: p1\nproviders: {cube: {backend: docker}}\n")
 	b.WriteString("templates: {t1: {image: i1, tier: small}, t2: {agent: pi}}\n")
+	b.WriteString("secrets: {s1: {env: S1}, s2: {file: S2}}\n")
 	if len(w.service) > 0 {
 		b.WriteString("service:\n" + w.service.yaml("  "))
 	}

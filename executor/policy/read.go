@@ -27,6 +27,9 @@ const (
 	wordTier          = "tier"
 	wordAgent         = "agent"
 	wordBackend       = "backend"
+	wordSecrets       = "secrets"
+	wordEnv           = "env"
+	wordFile          = "file"
 	wordAll           = "all"
 	wordNone          = "none"
 )
@@ -52,8 +55,9 @@ func (r *reader) file(body ast.Node) *Profiles {
 	ps := &Profiles{
 		file: r.File, service: &ceiling{who: "the service", field: wordService},
 		tenants: map[string]*ceiling{}, profiles: map[string]*ceiling{}, templates: map[string]*template{}, providers: map[string]*provider{},
+		secrets: map[string]Secret{},
 	}
-	fields := r.Mapping(body, "", wordVersion, wordPolicyVersion, wordDefault, wordService, wordTenants, wordProviders, wordTemplates, wordProfiles)
+	fields := r.Mapping(body, "", wordVersion, wordPolicyVersion, wordDefault, wordService, wordTenants, wordProviders, wordTemplates, wordSecrets, wordProfiles)
 	r.version(fields[wordVersion])
 	if n, ok := fields[wordPolicyVersion]; !ok {
 		r.missing(wordPolicyVersion, `give the file a number of yours, and raise it with each change: "policyVersion: 1"`)
@@ -65,6 +69,9 @@ func (r *reader) file(body ast.Node) *Profiles {
 	}
 	for _, kv := range r.named(fields[wordTemplates], wordTemplates) {
 		ps.templates[kv.Key] = r.template(kv)
+	}
+	for _, kv := range r.named(fields[wordSecrets], wordSecrets) {
+		ps.secrets[kv.Key] = r.secret(kv)
 	}
 	if n, ok := fields[wordService]; ok {
 		r.bounds(ps.service, n, false)
@@ -137,6 +144,21 @@ func (r *reader) template(kv strictyaml.Pair) *template {
 		t.image = r.word(n, field+"."+wordImage, imageForm, imageFormText)
 	}
 	return t
+}
+
+func (r *reader) secret(kv strictyaml.Pair) Secret {
+	field := wordSecrets + "." + kv.Key
+	fields := r.Mapping(kv.Value, field, wordEnv, wordFile)
+	s := Secret{Name: kv.Key}
+	for _, word := range []string{wordEnv, wordFile} {
+		if n, ok := fields[word]; ok {
+			s.Variable, s.File = r.word(n, field+"."+word, variableForm, variableFormText), word == wordFile
+		}
+	}
+	if len(fields) != 1 {
+		r.Fault(kv.At, field, `say how a task is given it: "env: GH_TOKEN" for a variable with the value, or "file: KEY_FILE" for one with the path of a file`)
+	}
+	return s
 }
 
 func (r *reader) tenant(kv strictyaml.Pair) *ceiling {
@@ -306,7 +328,7 @@ func (r *reader) references(ps *Profiles, byDefault ast.Node) {
 		ps.byDefault = r.word(byDefault, wordDefault, nameForm, nameFormText)
 		r.refer(strictyaml.Start(byDefault).Line, wordDefault, "profile", ps.byDefault, ps.Names())
 	}
-	templates := sortedKeys(ps.templates)
+	templates, secrets := sortedKeys(ps.templates), sortedKeys(ps.secrets)
 	for _, c := range ps.ceilings() {
 		if c.byDefault != "" {
 			r.refer(c.line, c.field+"."+wordDefault, "profile", c.byDefault, ps.Names())
@@ -316,6 +338,9 @@ func (r *reader) references(ps *Profiles, byDefault ast.Node) {
 		}
 		for _, name := range namesOf(c.bounds[Templates]) {
 			r.refer(c.lines[Templates], c.field+"."+wordTemplates, "template", name, templates)
+		}
+		for _, name := range namesOf(c.bounds[Secrets]) {
+			r.refer(c.lines[Secrets], c.field+"."+wordSecrets, "secret", name, secrets)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func TestDigest(t *testing.T) {
 	for change, same := range map[[2]string]bool{
 		{"# The most", "# Less"}: true, {"time: 4h", "time: PT4H"}: true, {"[acme/*]", "[ACME/*]"}: true,
 		{"time: 4h", "time: 5h"}: false, {"policyVersion: 7", "policyVersion: 8"}: false, {"default: standard ", "default: release-sandbox "}: false,
-		{"backend: docker", "backend: local"}: false, {"tier: standard", "tier: large"}: false, {"secrets: [github-release-token]", "secrets: none"}: false,
+		{"backend: docker", "backend: local"}: false, {"tier: standard", "tier: large"}: false, {"env: GH_TOKEN", "file: GH_TOKEN"}: false, {"secrets: [github-release-token]", "secrets: none"}: false,
 	} {
 		changed := strings.Replace(text, change[0], change[1], 1)
 		if changed == text {
@@ -130,7 +130,7 @@ func TestSchema(t *testing.T) {
 	}
 	for text, place := range map[string]string{
 		"zzzzzzzz: 1": "", "service: {zzzzzzzz: 1}": "service", "tenants: {a: {zzzzzzzz: 1}}": "tenant",
-		"providers: {a: {zzzzzzzz: 1}}": "provider", "templates: {a: {zzzzzzzz: 1}}": "template", "profiles: {p: {zzzzzzzz: 1}}": "profile",
+		"providers: {a: {zzzzzzzz: 1}}": "provider", "templates: {a: {zzzzzzzz: 1}}": "template", "secrets: {a: {zzzzzzzz: 1}}": "secret", "profiles: {p: {zzzzzzzz: 1}}": "profile",
 	} {
 		_, err := policy.Parse(strings.NewReader(text), "f")
 		m := regexp.MustCompile(`"zzzzzzzz"; the keys here are ([A-Za-z, ]+)`).FindStringSubmatch(fmt.Sprint(err))

@@ -41,6 +41,8 @@ type Effective struct {
 	api.EffectivePolicy
 	// Bounds have a value for each dimension, within those of each ceiling.
 	Bounds Bounds
+	// Given says how the task is given each of its Secrets.
+	Given []Secret
 	// Unapproved says by which rule somebody has to approve first; nil where nobody has.
 	Unapproved *Denial
 }
@@ -197,7 +199,7 @@ func (r *resolution) installation() source {
 	if r.Egress != nil {
 		b[Egress] = Of(sortedKeys(r.Egress)...)
 	}
-	b[Templates] = Of(sortedKeys(r.templates)...)
+	b[Templates], b[Secrets] = Of(sortedKeys(r.templates)...), Of(sortedKeys(r.secrets)...)
 	if r.Time > 0 {
 		b[Time] = Duration(r.Time)
 	}

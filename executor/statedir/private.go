@@ -24,7 +24,7 @@ func FindPrivate(state string, secrets map[string]string, rootOf func(path strin
 		return Private{}, fmt.Errorf("resolve the state directory: %w", err)
 	}
 	private := Private{Sessions: filepath.Join(state, sessionsDir)}
-	for _, name := range []string{executionsDir, workspacesDir, sessionsDir, cellsDir, tokensDir, gateDir, auditDir, tokenFile, lockFile, socketFile, databaseFile, databaseFile + "-wal", databaseFile + "-shm"} {
+	for _, name := range []string{executionsDir, workspacesDir, sessionsDir, cellsDir, tokensDir, secretsDir, gateDir, auditDir, tokenFile, lockFile, socketFile, databaseFile, databaseFile + "-wal", databaseFile + "-shm"} {
 		private.Paths = append(private.Paths, filepath.Join(state, name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {

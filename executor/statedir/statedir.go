@@ -21,7 +21,8 @@ const (
 	gateDir       = "gate"   // the live allowlist; scripts/up puts it there
 	tokenFile     = "token"
 	socketFile    = "api.sock"
-	auditDir      = "audit" // signed records of runs, and the key
+	secretsDir    = "secrets" // of runs, where no setting names another; the operator puts them there
+	auditDir      = "audit"   // signed records of runs, and the key
 	lockFile      = "lock"
 	databaseFile  = "state.db"
 )
@@ -31,6 +32,9 @@ func TokenFile(state string) string { return filepath.Join(state, tokenFile) }
 
 // SocketFile is the API's socket, where no setting names another.
 func SocketFile(state string) string { return filepath.Join(state, socketFile) }
+
+// Secrets is the directory of the secrets of runs, where no setting names another.
+func Secrets(state string) string { return filepath.Join(state, secretsDir) }
 
 // Executions is the directory of the records of executions.
 func Executions(state string) string { return filepath.Join(state, executionsDir) }

@@ -32,13 +32,13 @@ type recorder struct {
 
 // newRecorder begins the records of a plan's task. A session log that cannot be written
 // does not end the task.
-func newRecorder(r *Runner, p *plan.Plan, e *store.Entry, fail func(error)) *recorder {
+func newRecorder(r *Runner, p *plan.Plan, e *store.Entry, redactor *redact.Redactor, fail func(error)) *recorder {
 	cwd := p.Dir
 	if cwd == "" {
 		cwd = backend.WorkspaceDir
 	}
 	rec := &recorder{
-		entry: e, limit: p.Limits.OutputBytes, spent: &budget{costUSD: p.Limits.CostUSD, tokens: p.Limits.Tokens}, log: r.Log.With("run", e.Meta.ID), redactor: r.Redactor.Fork(), fail: fail,
+		entry: e, limit: p.Limits.OutputBytes, spent: &budget{costUSD: p.Limits.CostUSD, tokens: p.Limits.Tokens}, log: r.Log.With("run", e.Meta.ID), redactor: redactor, fail: fail,
 		session: sessionlog.New(p.SessionsDir, cwd, e.Meta.ID),
 	}
 	rec.session.Prompt(rec.redactor.String(p.Request.Prompt))

@@ -26,6 +26,8 @@ type Runner struct {
 	Gate     Gate
 	Redactor *redact.Redactor
 	Log      *slog.Logger
+	// Secrets has what plans name; nil where no plan names any.
+	Secrets Secrets
 	// GitHub gives tasks their tokens; nil where no plan asks for one.
 	GitHub *GitHub
 }
@@ -41,6 +43,7 @@ type task struct {
 	place   *place.Place
 	session *wire.Session // the wire, once the place is ready
 	access  *access       // to GitHub; nil for none
+	secrets []agent.Secret
 	timings api.Timings
 	summary
 }
@@ -53,8 +56,14 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, e *store.Entry, timings 
 	defer fail(nil)
 	limit := time.AfterFunc(p.Limits.WallClock, func() { fail(timedOut(p.Limits.WallClock)) })
 	defer limit.Stop()
-	t := &task{Runner: r, plan: p, rec: newRecorder(r, p, e, fail), timings: timings}
-	t.err = t.perform(ctx)
+	redactor := r.Redactor.Fork()
+	given, err := r.takeSecrets(ctx, p, redactor) // first, for what is recorded must not tell of them
+	t := &task{Runner: r, plan: p, rec: newRecorder(r, p, e, redactor, fail), secrets: given, timings: timings}
+	if err != nil {
+		t.err = t.secretFailed(ctx, err)
+	} else {
+		t.err = t.perform(ctx)
+	}
 	t.timings.Total = t.rec.since()
 	isolation := r.Places.Backends.Isolation(p.Backend)
 	isolation.Sandbox = t.place.Sandbox()
@@ -163,6 +172,7 @@ func (t *task) work(ctx context.Context) (failure *api.Error) {
 // input is what the agent's adapter gets to know.
 func (t *task) input() agent.Input {
 	in := t.plan.Input
+	in.Secrets = t.secrets
 	if t.access != nil {
 		in.GitHub = &t.access.given
 	}

@@ -2,7 +2,7 @@ package probes
 
 // Catalogue holds all groups, in the order of the document.
 var Catalogue = []Group{
-	topology, names, tunnels, requests, addresses, policies, ceilings, lifecycle, others,
+	topology, names, tunnels, requests, addresses, policies, ceilings, taskSecrets, lifecycle, others,
 	credentials, containers, artifacts,
 }
 

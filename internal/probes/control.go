@@ -63,6 +63,12 @@ var lifecycle = Group{Letter: "L", Title: "Lives and deaths", Probes: []Probe{
 		Must:  "only what is ours goes; such an id is refused"},
 }}
 
+var taskSecrets = Group{Letter: "K", Title: "Secrets of tasks", Probes: []Probe{
+	{ID: "K1",
+		Tried: "print a secret, whole, in part and encoded, and put it into names",
+		Must:  "what is kept has its name instead"},
+}}
+
 // others are probes of our own, beside those that the field knows.
 var ceilings = Group{Letter: "T", Title: "Who may run what", Probes: []Probe{
 	{ID: "T1",
