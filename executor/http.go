@@ -29,6 +29,7 @@ func (e *Executor) routes() []route {
 		{http.MethodGet, "/v1/executions/{id}/events", caller.Read, e.getEvents},
 		{http.MethodGet, "/v1/executions/{id}/artifacts", caller.Read, e.getArtifacts},
 		{http.MethodGet, "/v1/executions/{id}/artifacts/{name...}", caller.Read, e.getArtifact},
+		{http.MethodGet, "/v1/workflows/{definition}/{instance}", caller.Read, e.getWorkflow},
 		{http.MethodGet, "/v1/capabilities", caller.Read, e.getCapabilities},
 		{http.MethodPost, "/v1/policy/resolve", caller.Read, e.postResolve},
 		{http.MethodPost, "/v1/policy/route", caller.Read, e.postRoute},

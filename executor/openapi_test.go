@@ -160,7 +160,7 @@ func TestDocumentHasEveryRoute(t *testing.T) {
 func TestDocumentHasEveryField(t *testing.T) {
 	doc := loadDocument(t)
 	for name, typ := range map[string]reflect.Type{
-		"Request": reflect.TypeFor[api.Request](), "Config": reflect.TypeFor[api.Config](), "Options": reflect.TypeFor[api.Options](), "Workflow": reflect.TypeFor[api.Workflow](),
+		"Request": reflect.TypeFor[api.Request](), "Config": reflect.TypeFor[api.Config](), "Options": reflect.TypeFor[api.Options](), "Workflow": reflect.TypeFor[api.Workflow](), "WorkflowInstance": reflect.TypeFor[api.WorkflowInstance](),
 		"Error": reflect.TypeFor[api.Error](), "Problem": reflect.TypeFor[api.Problem](), "Execution": reflect.TypeFor[api.Execution](),
 		"ExecutionList": reflect.TypeFor[api.ExecutionList](), "ExecutionSummary": reflect.TypeFor[api.ExecutionSummary](), "Outcome": reflect.TypeFor[api.Outcome](),
 		"Result": reflect.TypeFor[api.Result](), "Receipt": reflect.TypeFor[account.Receipt](), "ReceiptHost": reflect.TypeFor[account.ReceiptHost](),

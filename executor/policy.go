@@ -19,6 +19,16 @@ func (e *Executor) postRoute(w http.ResponseWriter, r *http.Request, by caller.C
 	question(w, r, policy.DecodeRoute, func(q api.RouteRequest) (any, *api.Problem) { return e.Route(r.Context(), by, q) })
 }
 
+// getWorkflow says what a workflow instance keeps.
+func (e *Executor) getWorkflow(w http.ResponseWriter, r *http.Request, by caller.Caller) {
+	known, p := e.Workflow(by, r.PathValue("definition"), r.PathValue("instance"))
+	if p != nil {
+		writeProblem(w, p)
+		return
+	}
+	writeJSON(w, http.StatusOK, known)
+}
+
 // question answers a body that is a question.
 func question[Q any](w http.ResponseWriter, r *http.Request, decode func([]byte) (Q, error), ask func(Q) (any, *api.Problem)) {
 	body, p := readBody(w, r)

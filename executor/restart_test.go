@@ -30,7 +30,7 @@ func TestCrash(t *testing.T) {
 	h.end()
 	const id = "01arz3ndektsv4rrffq69g5fav"
 	st, closeStore := h.store()
-	e, err := st.Create(store.Meta{ID: id, Accepted: time.Now().Add(-time.Minute)}, []byte("{}"), nil)
+	e, err := st.Create(store.Meta{ID: id, Accepted: time.Now().Add(-time.Minute)}, []byte("{}"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestRecordsTakeNoMemory(t *testing.T) {
 	began := time.Now().Add(-2 * time.Hour)
 	for i := range runs - 1 { // with the same request, on disk once
 		at := began.Add(time.Duration(i) * time.Second)
-		e, err := st.Create(store.Meta{ID: strings.ToLower(ulid.MustNew(ulid.Timestamp(at), rand.Reader).String()), Accepted: at, TaskID: "large", Agent: "command"}, nil, nil)
+		e, err := st.Create(store.Meta{ID: strings.ToLower(ulid.MustNew(ulid.Timestamp(at), rand.Reader).String()), Accepted: at, TaskID: "large", Agent: "command"}, nil, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

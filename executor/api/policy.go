@@ -1,6 +1,9 @@
 package api
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // PolicyRequest is the body of POST /v1/policy/resolve: what of a workflow and of one
 // of its tasks says what is asked for. Members of document and task other than metadata
@@ -91,7 +94,7 @@ type Narrowing struct {
 	Of    string `json:"of"`    // who said more: document, task or profile
 	From  string `json:"from"`
 	To    string `json:"to"`
-	By    string `json:"by"` // who narrowed it: document, task, tenant, service, profile or installation
+	By    string `json:"by"` // who narrowed it: document, task, tenant, service, profile, instance or installation
 	// Rule is what did it, such as tenants.acme.mode, with its place in the file of
 	// profiles where it stands there.
 	Rule   string `json:"rule"`
@@ -141,4 +144,19 @@ type JudgedAddress struct {
 	Address string `json:"address"`
 	Allowed bool   `json:"allowed"`
 	Detail  string `json:"detail,omitempty"` // why not
+}
+
+// A WorkflowInstance is the answer to GET /v1/workflows/{definition}/{instance}: what the
+// instance's first run was given by its document, which its later runs do not exceed.
+type WorkflowInstance struct {
+	Definition string    `json:"definition"`
+	Version    string    `json:"version,omitempty"`
+	Instance   string    `json:"instance"`
+	Began      time.Time `json:"began"`
+	Execution  string    `json:"executionId"` // the first run
+	// EffectivePolicy is the first run's.
+	EffectivePolicy EffectivePolicy `json:"effectivePolicy"`
+	// Bounds are what later runs may have at most, by the words of the file of profiles:
+	// levels by their names, lists of names, times in ns, costs in millionths of a US dollar.
+	Bounds json.RawMessage `json:"bounds"`
 }

@@ -9,12 +9,27 @@ import (
 	"sallyport/executor/caller"
 	"sallyport/executor/plan"
 	"sallyport/executor/policy"
+	"sallyport/executor/store"
 	"sallyport/gate/control"
 )
 
-// judge makes the plan of a request under the effective policy that its caller gets.
-func (d *Dispatcher) judge(by caller.Caller, req api.Request, health control.Health) (*plan.Plan, *api.Problem) {
-	effective, missing, problem := d.govern(by, req, health)
+// judge makes the plan of a request under the effective policy that its caller and its
+// workflow instance get. Where it is the instance's first run, it says what that keeps.
+func (d *Dispatcher) judge(by caller.Caller, req api.Request, m store.Meta, health control.Health) (*plan.Plan, *store.Instance, *api.Problem) {
+	kept, problem := d.kept(m)
+	if problem != nil {
+		return nil, nil, problem
+	}
+	p, problem := d.judgeWithin(by, req, kept, health)
+	if problem != nil || kept != nil || req.Opts.Workflow == nil {
+		return p, nil, problem
+	}
+	first, problem := d.first(by, req, health, p.Effective)
+	return p, first, problem
+}
+
+func (d *Dispatcher) judgeWithin(by caller.Caller, req api.Request, kept *policy.Kept, health control.Health) (*plan.Plan, *api.Problem) {
+	effective, missing, problem := d.govern(by, req, kept, health)
 	all := d.service()
 	if missing {
 		// What is not there at all, or has no name that could be, the plan refuses in its
@@ -38,12 +53,12 @@ func (d *Dispatcher) judge(by caller.Caller, req api.Request, health control.Hea
 
 // govern computes the effective policy of a request. With missing, its problem is about
 // what the executor does not have.
-func (d *Dispatcher) govern(by caller.Caller, req api.Request, health control.Health) (e *policy.Effective, missing bool, problem *api.Problem) {
+func (d *Dispatcher) govern(by caller.Caller, req api.Request, kept *policy.Kept, health control.Health) (e *policy.Effective, missing bool, problem *api.Problem) {
 	q, err := asked(req)
 	if err != nil {
 		return nil, true, misunderstood(err)
 	}
-	q.Tenant = by.Tenant
+	q.Tenant, q.Kept = by.Tenant, kept
 	in := d.installed(health)
 	in.Time = 0 // more than the executor's longest is refused, not narrowed
 	e, denial := d.cfg.Profiles.Profiles().Resolve(q, in)

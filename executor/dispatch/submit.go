@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -31,6 +32,14 @@ func (d *Dispatcher) Submit(by caller.Caller, req api.Request, key string) (*sto
 }
 
 func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*store.Entry, *api.Problem) {
+	entry, problem := d.attempt(by, req, key)
+	if problem == begunMeanwhile {
+		return d.attempt(by, req, key)
+	}
+	return entry, problem
+}
+
+func (d *Dispatcher) attempt(by caller.Caller, req api.Request, key string) (*store.Entry, *api.Problem) {
 	arrived := time.Now()
 	meta := store.Meta{Tenant: by.Tenant, Key: key, Body: digest(req)}
 	if entry, problem := d.known(meta); entry != nil || problem != nil {
@@ -46,7 +55,10 @@ func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*sto
 	if err := d.audit.settle(); err != nil {
 		return nil, api.Unavailable(api.CodeStartFailed, unaudited(err).Error())
 	}
-	p, problem := d.judge(by, req, health)
+	if w := req.Opts.Workflow; w != nil {
+		meta.Workflow = shown(*w, d.runner.Redactor)
+	}
+	p, first, problem := d.judge(by, req, meta, health)
 	if problem != nil {
 		return nil, problem
 	}
@@ -57,10 +69,7 @@ func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*sto
 	meta.Agent, meta.Policy, meta.Backend = p.Adapter.Name, p.Policy, p.Backend
 	redactor := d.redactorOf(p)
 	meta.TaskID, meta.Model = redactor.String(req.Opts.TaskID), redactor.String(p.Request.Config.Model)
-	if w := req.Opts.Workflow; w != nil {
-		text := redactor.String
-		meta.Workflow = api.Workflow{Definition: text(w.Definition), Version: text(w.Version), Instance: text(w.Instance), Task: text(w.Task)}
-	}
+	meta.Workflow = shown(meta.Workflow, redactor)
 	timings := unreached()
 	timings.Policy = time.Since(arrived).Milliseconds()
 	if p.Dir != "" {
@@ -70,7 +79,7 @@ func (d *Dispatcher) submit(by caller.Caller, req api.Request, key string) (*sto
 	if err != nil {
 		return nil, d.unrecorded(err)
 	}
-	return d.admit(p, meta, kept, timings)
+	return d.admit(p, meta, kept, first, timings)
 }
 
 func newID(t time.Time) string {
@@ -109,7 +118,7 @@ func (d *Dispatcher) unread(err error) *api.Problem {
 }
 
 // admit takes a plan into the queue.
-func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, timings api.Timings) (*store.Entry, *api.Problem) {
+func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, first *store.Instance, timings api.Timings) (*store.Entry, *api.Problem) {
 	d.admission.Lock()
 	defer d.admission.Unlock()
 	if entry, problem := d.known(meta); entry != nil || problem != nil {
@@ -121,11 +130,14 @@ func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, timing
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	d.activate(meta.ID, cancel) // first, so that whoever finds it can cancel it
-	entry, err := d.store.Create(meta, request, p.Effective)
+	entry, err := d.store.Create(meta, request, p.Effective, first)
 	if err != nil {
 		cancel(nil)
 		d.deactivate(meta.ID)
 		ticket.Leave()
+		if errors.Is(err, store.ErrBegun) {
+			return nil, begunMeanwhile
+		}
 		return nil, d.unrecorded(err)
 	}
 	d.tasks.Go(func() {

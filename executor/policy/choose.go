@@ -55,7 +55,8 @@ func (r *resolution) ordered(d Dimension) bool {
 }
 
 // one takes the name that is asked for; else what the template says; else the profile's
-// first; else the default of what is installed. Nothing is taken by chance.
+// first; else the default of what is installed; else what alone a workflow instance kept.
+// Nothing is taken by chance.
 func (r *resolution) one(d Dimension, from, fallback string) (string, *Denial) {
 	met := r.met[d].(Set)
 	switch field := r.fieldOf(d); {
@@ -69,7 +70,7 @@ func (r *resolution) one(d Dimension, from, fallback string) (string, *Denial) {
 		return met.names[0], nil
 	case met.Has(fallback) || met.all:
 		return fallback, nil // which may be empty: it is not known here
-	case len(met.names) > 0 && fallback == "":
+	case len(met.names) > 0 && fallback == "", len(met.names) == 1 && r.Kept != nil:
 		return met.names[0], nil
 	}
 	s := r.narrowest(d, fallback)

@@ -16,6 +16,7 @@ type Query struct {
 	Tenant         string // [Operator], or one of the file
 	Document, Task Ask
 	TaskType       string // if empty, none is asked about
+	Kept           *Kept  // of the workflow instance; nil for none, or before its first run
 }
 
 // Installed is what the deployment has. Nil lists are not known, and narrow nothing:
@@ -99,16 +100,32 @@ type resolution struct {
 // Resolve computes the effective policy, or says what in the request may not be had,
 // by which rule.
 func (ps *Profiles) Resolve(q Query, in Installed) (*Effective, *Denial) {
-	r := &resolution{Profiles: ps, Query: q, Installed: in, meet: func(_ Dimension, a, b Value) Value { return a.Meet(b) }}
-	return r.resolve()
+	return ps.resolution(q, in).resolve()
+}
+
+func (ps *Profiles) resolution(q Query, in Installed) *resolution {
+	return &resolution{Profiles: ps, Query: q, Installed: in, meet: func(_ Dimension, a, b Value) Value { return a.Meet(b) }}
 }
 
 func (r *resolution) resolve() (*Effective, *Denial) {
+	if denial := r.narrow(); denial != nil {
+		return nil, denial
+	}
+	r.out = &Effective{Bounds: r.met}
+	if denial := r.choose(); denial != nil {
+		return nil, denial
+	}
+	r.describe()
+	return r.out, nil
+}
+
+// narrow finds the widest that is within all sources.
+func (r *resolution) narrow() *Denial {
 	if r.Profiles == nil {
-		return nil, &Denial{Rule: wordProfiles, Detail: "there are no profiles"}
+		return &Denial{Rule: wordProfiles, Detail: "there are no profiles"}
 	}
 	if denial := r.collect(); denial != nil {
-		return nil, denial
+		return denial
 	}
 	r.met = top
 	for i, s := range r.sources {
@@ -122,15 +139,7 @@ func (r *resolution) resolve() (*Effective, *Denial) {
 			}
 		}
 	}
-	if denial := r.asked(); denial != nil {
-		return nil, denial
-	}
-	r.out = &Effective{Bounds: r.met}
-	if denial := r.choose(); denial != nil {
-		return nil, denial
-	}
-	r.describe()
-	return r.out, nil
+	return r.asked()
 }
 
 // collect finds the sources.
@@ -143,10 +152,17 @@ func (r *resolution) collect() *Denial {
 		tenant = &ceiling{who: "the operator", field: "operator"}
 	}
 	r.sources = []source{asSource("document", r.Document), asSource("task", r.Task), r.ceiling("tenant", tenant), r.ceiling("service", r.service)}
-	names := slices.DeleteFunc([]string{r.Document.profile, r.Task.profile}, func(n string) bool { return n == "" })
-	if len(names) > 0 {
-		r.requested = names[len(names)-1]
-	} else {
+	document := r.Document.profile
+	r.requested = cmp.Or(r.Task.profile, document)
+	if k := r.Kept; k != nil {
+		if document != "" && document != k.Profile {
+			return &Denial{By: "instance", Field: r.Document.fields[ProfileNames], Rule: "instance." + keys[ProfileNames],
+				Detail: fmt.Sprintf("the profile %s is not allowed: the workflow instance began under the profile %s, and stays there", quote(document), quote(k.Profile))}
+		}
+		document = k.Profile
+	}
+	names := slices.DeleteFunc([]string{document, r.Task.profile}, func(n string) bool { return n == "" })
+	if len(names) == 0 {
 		names = []string{cmp.Or(tenant.byDefault, r.byDefault)}
 	}
 	r.profile = names[len(names)-1]
@@ -161,6 +177,9 @@ func (r *resolution) collect() *Denial {
 			return &Denial{Field: r.fieldOf(ProfileNames), Rule: wordProfiles, File: r.file, Detail: fmt.Sprintf("there is no profile %s%s", quote(name), suggest(name, r.Names()))}
 		}
 		r.sources = append(r.sources, r.ceiling("profile", p))
+	}
+	if r.Kept != nil {
+		r.sources = append(r.sources, r.Kept.source())
 	}
 	r.sources = append(r.sources, r.installation())
 	return nil

@@ -33,11 +33,17 @@ func (r rows) change(f func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// accept adds a new execution and its key, which must not stand for another one.
-func (r rows) accept(m Meta) error {
+// accept adds a new execution, its workflow instance and its key, which must not stand for
+// another one.
+func (r rows) accept(m Meta, first *Instance) error {
 	return r.change(func(tx *sql.Tx) error {
 		if err := add(tx, m); err != nil {
 			return err
+		}
+		if m.Workflow != (api.Workflow{}) {
+			if err := addInstance(tx, m, first); err != nil {
+				return err
+			}
 		}
 		if took, err := addKey(tx, m); err != nil || took {
 			return err
@@ -207,9 +213,10 @@ func (r rows) drop(ids []string) error {
 	})
 }
 
-// expire drops keys and costs that nobody asks for any more.
+// expire drops keys, costs and workflow instances that nobody asks for any more.
 func (r rows) expire(now time.Time) error {
 	_, err := r.db.Exec("DELETE FROM idempotency_key WHERE expires <= ?", now.UnixNano())
 	_, err2 := r.db.Exec("DELETE FROM spending WHERE ended < ?", now.Add(-spendingLife).UnixNano())
-	return errors.Join(err, err2)
+	_, err3 := r.db.Exec("DELETE FROM workflow_instance WHERE last < ?", now.Add(-instanceLife).UnixNano())
+	return errors.Join(err, err2, err3)
 }

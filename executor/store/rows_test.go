@@ -15,7 +15,7 @@ import (
 // record makes the record of an execution that has ended.
 func record(t testing.TB, s *Store, m Meta, res api.Result) *Entry {
 	t.Helper()
-	e, err := s.Create(m, []byte("{}"), nil)
+	e, err := s.Create(m, []byte("{}"), nil, nil)
 	if err == nil {
 		err = e.Finish(res)
 	}
@@ -142,7 +142,7 @@ func TestKeysOutliveExecutions(t *testing.T) {
 	if id, _, err := s.Key("other", "k"); id != "" || err != nil {
 		t.Errorf("another tenant's key is of %q, %v", id, err)
 	}
-	if _, err := s.Create(Meta{ID: "b", Tenant: "acme", Accepted: now, Key: "k"}, nil, nil); err == nil {
+	if _, err := s.Create(Meta{ID: "b", Tenant: "acme", Accepted: now, Key: "k"}, nil, nil, nil); err == nil {
 		t.Error("a key that is in use was given to another execution")
 	}
 	if e := find(t, s, "b"); e != nil || len(listed(t, s, Listing{Tenant: "acme"})) != 0 {

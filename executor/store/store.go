@@ -104,18 +104,19 @@ func Open(db *sql.DB, dir string, log *slog.Logger, lost func(Remains) api.Resul
 }
 
 // Create makes the record of a new execution; request is a JSON document, effective its
-// policy, nil for none. Once it returns, neither the execution nor what its key stands for
-// is lost.
-func (s *Store) Create(meta Meta, request []byte, effective *api.EffectivePolicy) (*Entry, error) {
+// policy, nil for none. Where it is the first of a workflow instance, first is what that
+// keeps; if another was the first, the error is ErrBegun. Once Create returns, neither the
+// execution nor what its key stands for is lost.
+func (s *Store) Create(meta Meta, request []byte, effective *api.EffectivePolicy, first *Instance) (*Entry, error) {
 	meta.Backend = cmp.Or(meta.Backend, firstBackend)
-	e, err := s.create(meta, request, effective)
+	e, err := s.create(meta, request, effective, first)
 	if err != nil {
 		return nil, fmt.Errorf("record execution %s: %w", meta.ID, err)
 	}
 	return e, nil
 }
 
-func (s *Store) create(meta Meta, request []byte, effective *api.EffectivePolicy) (*Entry, error) {
+func (s *Store) create(meta Meta, request []byte, effective *api.EffectivePolicy, first *Instance) (*Entry, error) {
 	if err := s.root.Mkdir(meta.ID, 0o700); err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func (s *Store) create(meta Meta, request []byte, effective *api.EffectivePolicy
 	}
 	if err == nil {
 		s.keep(e) // first, so that nobody finds a key without its execution
-		err = s.rows.accept(meta)
+		err = s.rows.accept(meta, first)
 	}
 	if err != nil {
 		s.release(e)

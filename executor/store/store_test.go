@@ -48,7 +48,7 @@ func find(t testing.TB, s *Store, id string) *Entry {
 
 func create(t testing.TB, s *Store, id string) *Entry {
 	t.Helper()
-	e, err := s.Create(Meta{ID: id, Accepted: time.Now()}, []byte("{}"), nil)
+	e, err := s.Create(Meta{ID: id, Accepted: time.Now()}, []byte("{}"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func TestSweep(t *testing.T) {
 	s := open(t, dir)
 	now := time.Now()
 	for i, age := range []time.Duration{5 * time.Hour, 4 * time.Hour, 3 * time.Hour, 2 * time.Hour, time.Hour} {
-		e, err := s.Create(Meta{ID: fmt.Sprint("e", i), Accepted: now.Add(-age)}, []byte("{}"), nil)
+		e, err := s.Create(Meta{ID: fmt.Sprint("e", i), Accepted: now.Add(-age)}, []byte("{}"), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
