@@ -67,6 +67,12 @@ var taskSecrets = Group{Letter: "K", Title: "Secrets of tasks", Probes: []Probe{
 	{ID: "K1",
 		Tried: "print a secret, whole, in part and encoded, and put it into names",
 		Must:  "what is kept has its name instead"},
+	{ID: "K2",
+		Tried: "find the secret of a task from another one, at the same time and afterwards, as the same user",
+		Must:  "it is nowhere there"},
+	{ID: "K3",
+		Tried: "leave a secret behind: in files, shared memory, message queues, abstract sockets, a process, the kernel's keyrings",
+		Must:  "nothing of it is there for the next task, but what the first wrote into its caller's own directory"},
 }}
 
 // others are probes of our own, beside those that the field knows.

@@ -3,6 +3,7 @@
 //
 //	tool env | cat FILE... | status | fds | sleep
 //	tool memory | processes | fill DIR | buffers
+//	tool leave [hunt | sleep] | hunt | keep
 //	tool serve | dial NETWORK ADDRESS | calls
 package main
 
@@ -64,6 +65,15 @@ func run(args []string) error {
 		return dial(args[1], args[2])
 	case "calls":
 		return calls()
+	case "leave":
+		if err := leave(); err != nil || len(args) == 1 {
+			return err
+		}
+		return run(args[1:])
+	case "hunt":
+		return hunt()
+	case "keep":
+		return keep()
 	default:
 		return fmt.Errorf("unknown command %q", args[0])
 	}
