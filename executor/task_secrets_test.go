@@ -79,7 +79,7 @@ func TestTaskSecrets(t *testing.T) {
 	t.Parallel()
 	_, change := withSecrets(t)
 	h := start(t, change...)
-	const script = `echo "$S"; cat "$S_FILE"; cat "$S_FILE" >&2; printf %s "$S" | base64; printf %s "$S" | od -An -v -tx1 | tr -d ' \n'; echo; stat -c %a "$S_FILE"; cat; echo x >"$S"`
+	const script = `echo "$S"; cat "$S_FILE"; cat "$S_FILE" >&2; printf %s "$S" | base64; printf %s "$S" | od -An -v -tx1 | tr -d ' \n'; echo; stat -c %a "$S_FILE"; cat; echo x >"$S"; echo "$S" >inside; echo none >clean`
 	body := naming(strings.Replace(command(script, `"artifacts":["**"]`), `"the prompt"`, quoted("use "+releaseToken), 1), "s", "file-of-s")
 	resp, data := h.do(http.MethodPost, "/v1/executions", body, "Accept", "application/x-ndjson")
 	if resp.StatusCode != 200 {
@@ -89,6 +89,13 @@ func TestTaskSecrets(t *testing.T) {
 	res := *events[len(events)-1].Result
 	if !res.Success || strings.Count(res.Output, "[s redacted]") != 4 || !strings.Contains(res.Output, "[file-of-s redacted]") || !strings.Contains(res.Output, "\n400\n") || !strings.HasSuffix(res.Output, "use [s redacted]") {
 		t.Errorf("result %+v", res)
+	}
+	var artifacts []string
+	for _, a := range res.Artifacts {
+		artifacts = append(artifacts, a.Name+" "+a.Skipped)
+	}
+	if slices.Sort(artifacts); !slices.Equal(artifacts, []string{"[s redacted] ", "clean ", "inside there is a secret in it"}) {
+		t.Errorf("artifacts %q", artifacts)
 	}
 	if p := res.EffectivePolicy; !slices.Equal(p.Secrets, []string{"s", "file-of-s"}) || p.SecretPolicy != "task-scoped" {
 		t.Errorf("policy %+v", p)

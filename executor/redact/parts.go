@@ -164,6 +164,7 @@ type remainder struct {
 	held    []byte // may belong to a part
 	covered int    // as many bytes of held do
 	within  bool   // the last byte that was let go belonged to a part
+	found   bool   // there was a part
 }
 
 // next searches the next bytes and returns what is certain so far.
@@ -197,7 +198,7 @@ func (r *remainder) search(p *parts, text, folded []byte, keep int) []byte {
 		}
 		if !r.within {
 			out = append(out, mark...)
-			r.within = true
+			r.within, r.found = true, true
 		}
 		end = max(end, i+PartLength)
 	}

@@ -80,6 +80,8 @@ type Stream struct {
 	r    *Redactor
 	held []byte
 	rest remainder // what the search for parts holds back
+
+	found bool // there was a secret, whole
 }
 
 // Stream returns a new Stream.
@@ -115,6 +117,7 @@ func (s *Stream) whole(p []byte) []byte {
 		}
 		out = append(append(out, text[:at]...), x.mark...)
 		text = text[at+len(x.value):]
+		s.found = true
 	}
 }
 
@@ -136,7 +139,26 @@ func (s *Stream) flushWhole() []byte {
 		}
 		out = append(append(out, text[:at]...), x.mark...)
 		text = text[at+len(x.value):]
+		s.found = true
 	}
+}
+
+// A Search looks for secrets in what is written to it.
+type Search struct{ stream *Stream }
+
+// Search returns a new Search.
+func (r *Redactor) Search() *Search { return &Search{r.Stream()} }
+
+// Write never fails.
+func (s *Search) Write(p []byte) (int, error) {
+	s.stream.Next(p)
+	return len(p), nil
+}
+
+// Found reports whether there was a secret, or a part of one. All has been written.
+func (s *Search) Found() bool {
+	s.stream.Flush()
+	return s.stream.found || s.stream.rest.found
 }
 
 // join returns a followed by b without a copy where a is empty.

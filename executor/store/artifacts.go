@@ -26,6 +26,19 @@ type ArtifactLimits struct {
 	Files int
 }
 
+// Hide takes secrets out of artifacts.
+type Hide struct {
+	Name   func(string) string // a name without them
+	Search func() Search       // for them in one file
+}
+
+// A Search looks for secrets in what is written to it, and says in the end whether there
+// was one.
+type Search interface {
+	io.Writer
+	Found() bool
+}
+
 // maxNameLength is the longest name of an artifact, in bytes, maxDepth the
 // most directories that it lies in.
 const (
@@ -46,17 +59,18 @@ func (e *ArchiveError) Error() string { return "artifact archive refused: " + e.
 // regular files in it; a file whose name is unfit is listed as skipped. Anything
 // else in the archive than regular files and directories, a name that leads
 // elsewhere, a name that comes twice or more than the limits refuses the archive
-// as a whole with an *ArchiveError. A file is kept under what redact makes of its
-// name, the first of those that get the same one. It may be called once.
-func (e *Entry) SaveArtifacts(r io.Reader, lim ArtifactLimits, redact func(string) string) ([]api.Artifact, error) {
-	kept, err := e.saveArtifacts(r, lim, redact)
+// as a whole with an *ArchiveError. A file is kept under what hide makes of its
+// name, the first of those that get the same one, and not at all if there is a secret in
+// it. It may be called once.
+func (e *Entry) SaveArtifacts(r io.Reader, lim ArtifactLimits, hide Hide) ([]api.Artifact, error) {
+	kept, err := e.saveArtifacts(r, lim, hide)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("keep the artifacts of %s: %w", e.Meta.ID, err), e.store.root.RemoveAll(e.path(artifactsDir)))
 	}
 	return kept, nil
 }
 
-func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits, redact func(string) string) ([]api.Artifact, error) {
+func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits, hide Hide) ([]api.Artifact, error) {
 	if err := e.store.root.Mkdir(e.path(artifactsDir), 0o700); err != nil {
 		return nil, err
 	}
@@ -66,7 +80,7 @@ func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits, redact func(strin
 	}
 	defer dir.Close()
 	var kept []api.Artifact
-	renamed := names{} // those that redact made
+	renamed := names{} // those that hide made
 	archive := tar.NewReader(r)
 	for {
 		h, err := archive.Next()
@@ -79,7 +93,7 @@ func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits, redact func(strin
 		if h.Typeflag == tar.TypeDir {
 			continue // directories are made as files need them
 		}
-		name := redact(h.Name)
+		name := hide.Name(h.Name)
 		if err := judge(h, name, lim); err != nil {
 			return nil, err
 		}
@@ -91,7 +105,7 @@ func (e *Entry) saveArtifacts(r io.Reader, lim ArtifactLimits, redact func(strin
 			kept = append(kept, api.Artifact{Name: fmt.Sprintf("%.128q", h.Name), Skipped: why})
 			continue
 		}
-		a, err := write(dir, h, archive)
+		a, err := write(dir, h, archive, hide.Search())
 		if twice := (*ArchiveError)(nil); errors.As(err, &twice) && (other || renamed.has(name)) {
 			a, err = api.Artifact{Name: name, Skipped: "a secret was taken out of the name, and another file has the one without"}, nil
 		}
@@ -166,7 +180,7 @@ func unfit(name string) string {
 
 // write writes one file. That it does not exist yet is part of the defence: no
 // entry of an archive can change what another has made.
-func write(dir *os.Root, h *tar.Header, content io.Reader) (api.Artifact, error) {
+func write(dir *os.Root, h *tar.Header, content io.Reader, search Search) (api.Artifact, error) {
 	if parent := path.Dir(h.Name); parent != "." {
 		switch err := dir.MkdirAll(parent, 0o700); {
 		case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrExist):
@@ -183,9 +197,16 @@ func write(dir *os.Root, h *tar.Header, content io.Reader) (api.Artifact, error)
 		return api.Artifact{}, err
 	}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, sum), content)
+	n, err := io.Copy(io.MultiWriter(f, sum, search), content)
+	if err == nil && search.Found() {
+		err = dir.Remove(h.Name)
+		n = -1
+	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return api.Artifact{}, fmt.Errorf("write %q: %w", h.Name, err)
+	}
+	if n < 0 {
+		return api.Artifact{Name: h.Name, Skipped: "there is a secret in it"}, nil
 	}
 	return api.Artifact{Name: h.Name, Size: n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"archive/tar"
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -10,22 +11,29 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sallyport/executor/redact"
 )
 
 // archive makes a tar archive of headers; a regular file holds its own name.
 func archive(t testing.TB, headers ...tar.Header) []byte {
 	t.Helper()
+	return archiveOf(t, headers, func(name string) string { return name })
+}
+
+func archiveOf(t testing.TB, headers []tar.Header, content func(name string) string) []byte {
+	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, h := range headers {
 		if h.Typeflag == tar.TypeReg && h.Size == 0 {
-			h.Size = int64(len(h.Name))
+			h.Size = int64(len(content(h.Name)))
 		}
 		if err := w.WriteHeader(&h); err != nil {
 			t.Fatal(err)
 		}
 		if h.Typeflag == tar.TypeReg {
-			io.WriteString(w, h.Name)
+			io.WriteString(w, content(h.Name))
 		}
 	}
 	if err := w.Close(); err != nil {
@@ -36,7 +44,13 @@ func archive(t testing.TB, headers ...tar.Header) []byte {
 
 func file(name string) tar.Header { return tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o4777} }
 
-func asIs(name string) string { return name }
+// hiding hides the value "a-secret-value".
+func hiding(name func(string) string) Hide {
+	r := redact.New(map[string]string{"K": "a-secret-value"})
+	return Hide{Name: name, Search: func() Search { return r.Search() }}
+}
+
+var asIs = hiding(func(name string) string { return name })
 
 var testLimits = ArtifactLimits{Bytes: 1 << 16, Files: 4}
 
@@ -176,18 +190,49 @@ func FuzzSaveArtifacts(f *testing.F) {
 	})
 }
 
+// TestArtifactsWithSecrets: what a secret is in is not kept, in whatever form, nor is
+// anything of it left on disk.
+//
+// oracle: the files on disk
+func TestArtifactsWithSecrets(t *testing.T) {
+	dir := t.TempDir()
+	e := create(t, open(t, dir), "a")
+	long := strings.Repeat("x", 100_000)
+	files := map[string]string{
+		"whole": "a-secret-value", "inside": long + "a-secret-value" + long, "hex": hex.EncodeToString([]byte("a-secret-value")),
+		"part": "x-secret-value", "none": "another value, " + long, "empty": "",
+	}
+	var headers []tar.Header
+	for name := range files {
+		headers = append(headers, file("d/"+name))
+	}
+	data := archiveOf(t, headers, func(name string) string { return files[strings.TrimPrefix(name, "d/")] })
+	kept, err := e.SaveArtifacts(bytes.NewReader(data), ArtifactLimits{Bytes: 1 << 20, Files: 100}, asIs)
+	if err != nil || len(kept) != len(files) {
+		t.Fatal(kept, err)
+	}
+	for _, a := range kept {
+		_, err := os.Stat(filepath.Join(dir, "a", artifactsDir, a.Name))
+		name := strings.TrimPrefix(a.Name, "d/")
+		clean := name == "none" || name == "empty"
+		if clean != (err == nil) || clean != (a.Skipped == "") || clean != (a.SHA256 != "") || clean && a.Size != int64(len(files[name])) {
+			t.Errorf("%+v, on disk: %v", a, err)
+		}
+	}
+}
+
 // TestRenamedArtifacts keeps files in whose names there is a secret.
 //
 // oracle: the names on disk
 func TestRenamedArtifacts(t *testing.T) {
 	dir := t.TempDir()
-	redact := func(name string) string { return strings.ReplaceAll(name, "secret", "[K]") }
+	name := func(name string) string { return strings.ReplaceAll(name, "secret", "[K]") }
 	limits := ArtifactLimits{Bytes: 1 << 16, Files: 100}
 	e := create(t, open(t, dir), "a")
 	kept, err := e.SaveArtifacts(bytes.NewReader(archive(t,
 		file("secret/a.txt"), file("secret/b.txt"), file("[K]/b.txt"), file("x[K]"), file("xsecret"), file("secret\a"), file("y[K]"), file("ysecret/z"),
 		file("wsecret/z"), file("w[K]"), file("vsecret"), file("v[K]/z"),
-	)), limits, redact)
+	)), limits, hiding(name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,12 +266,12 @@ func TestRenamedArtifacts(t *testing.T) {
 		return nil
 	})
 	e = create(t, open(t, t.TempDir()), "b")
-	_, err = e.SaveArtifacts(bytes.NewReader(archive(t, tar.Header{Typeflag: tar.TypeSymlink, Name: strings.Repeat("x", 125) + "secret", Linkname: "y"})), limits, redact)
+	_, err = e.SaveArtifacts(bytes.NewReader(archive(t, tar.Header{Typeflag: tar.TypeSymlink, Name: strings.Repeat("x", 125) + "secret", Linkname: "y"})), limits, hiding(name))
 	if err == nil || strings.Contains(err.Error(), "sec") {
 		t.Errorf("a link: %v", err)
 	}
 	// Without a secret a name that comes twice is what it was.
-	_, err = create(t, open(t, t.TempDir()), "c").SaveArtifacts(bytes.NewReader(archive(t, file("secret"), file("a"), file("a"))), limits, redact)
+	_, err = create(t, open(t, t.TempDir()), "c").SaveArtifacts(bytes.NewReader(archive(t, file("secret"), file("a"), file("a"))), limits, hiding(name))
 	if twice := (*ArchiveError)(nil); !errors.As(err, &twice) || twice.Kind != "duplicate" {
 		t.Errorf("twice: %v", err)
 	}

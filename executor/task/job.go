@@ -168,7 +168,8 @@ func (j *job) openIntake() *intake {
 	in := &intake{PipeWriter: w, done: make(chan struct{})}
 	go func() {
 		defer close(in.done)
-		in.kept, in.err = j.rec.entry.SaveArtifacts(r, j.plan.Limits.Artifacts, j.rec.redactor.String)
+		hide := store.Hide{Name: j.rec.redactor.String, Search: func() store.Search { return j.rec.redactor.Search() }}
+		in.kept, in.err = j.rec.entry.SaveArtifacts(r, j.plan.Limits.Artifacts, hide)
 		if in.err == nil {
 			_, in.err = io.Copy(io.Discard, r) // the padding behind the archive
 		}

@@ -221,7 +221,7 @@ func (h *house) holds(text string) bool {
 // oracle: the same search in the task that has left them, and in its caller's directory
 func TestSecretStaysInItsTask(t *testing.T) {
 	h := newHouse(t)
-	own := h.run(true, "", "leave", "hunt")
+	own := h.run(true, "", "leave", "hunt") // whose artifact is left out
 	for _, place := range []string{"environ of itself", "environ of another process", "file /tmp", "file /dev/shm", "file /run/sallyport", "file /home/agent", "file /workspace",
 		"file " + "/run/sallyport/secrets", "socket", "name of a socket", "shared memory", "message queue"} {
 		if own[place] == "" {
@@ -262,8 +262,7 @@ func (h *house) nothingKept() {
 		}
 		files++
 		data, err := os.ReadFile(path)
-		artifact := strings.Contains(path, "/artifacts/left-behind") // the task's own product
-		if h.holds(path) || h.holds(string(data)) && !artifact {
+		if h.holds(path) || h.holds(string(data)) {
 			h.t.Errorf("a secret is in %s", path)
 		}
 		return err
