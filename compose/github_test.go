@@ -257,9 +257,9 @@ gh api repos/acme/app --jq .full_name`))
 // far as the merge base, and no more than the profile allows can be done with it.
 func TestWorkspaceIsFilled(t *testing.T) {
 	access := api.GithubAccess{Owner: "acme", Repo: "app", Profile: "read", PrePopulateBranch: "feature", BaseBranch: "main"}
-	res, events := run(t, onHub(access, `git symbolic-ref --short HEAD; git merge-base HEAD origin/main >/dev/null && echo base; git status --porcelain | wc -l
+	res, events := run(t, onHub(access, `git rev-parse HEAD; git symbolic-ref --short HEAD; git merge-base HEAD origin/main >/dev/null && echo base; git status --porcelain | wc -l
 grep -rc ghs_ .git/config; git push -q origin HEAD:refs/heads/injected 2>&1 | grep -o 403 | head -1`))
-	if !res.Success || res.Output != "feature\nbase\n0\n0\n403\n" || res.Github.Checkout != api.CheckoutDone {
+	if !res.Success || res.Output != res.Github.Commit+"\nfeature\nbase\n0\n0\n403\n" || len(res.Github.Commit) != 40 || res.Github.Checkout != api.CheckoutDone {
 		t.Errorf("%q, %+v, receipt %+v\n%s%s", res.Output, res.Error, res.Github, text(events, api.EventStderr), text(events, api.EventWarning))
 	}
 

@@ -46,6 +46,7 @@ var allowed = map[string][]string{
 	"executor/secrets":          {"executor/redact", "internal/fileowner"},
 	"executor/sessionlog":       {"firewall", "firewall/account", "executor/api", "internal/fileowner"},
 	"executor/agent":            {"firewall", "entrypoint/wire", "entrypoint/github", "executor/api"},
+	"executor/telemetry":        {"firewall", "firewall/account", "executor/api", "executor/audit"},
 	"executor/tokens":           {"githubauth", "githubauth/scope"},
 	"executor/tree":             {},
 	"executor/backend":          {"executor/api"},

@@ -52,7 +52,8 @@ func audited(t *testing.T, state string, res api.Result) (records []audit.Record
 // oracle: the statements of the log, as they were signed
 func TestAudit(t *testing.T) {
 	h := start(t)
-	res := h.post(command("echo kept >kept.txt; echo out; echo "+secretKey+"; exit 3", `"artifacts":["*.txt"]`))
+	res := h.post(strings.Replace(command("echo kept >kept.txt; echo out; echo "+secretKey+"; exit 3", `"artifacts":["*.txt"]`),
+		`"config"`, `"opts":{"taskId":"7","workflow":{"definition":"release","version":"1.0.0","instance":"42","task":"publish `+secretKey+`"}},"config"`, 1))
 	records, text := audited(t, h.config.State, res)
 	if len(records) != 1 {
 		t.Fatalf("%d records", len(records))
@@ -63,11 +64,13 @@ func TestAudit(t *testing.T) {
 	r := records[0]
 	output := sha256.Sum256([]byte(res.Output))
 	switch {
+	case r.Workflow != audit.Workflow{Definition: "release", Version: "1.0.0", Instance: "42"} || r.Task != audit.Task{ID: "7", Name: "publish [ANTHROPIC_API_KEY redacted]"}:
+		t.Errorf("workflow %+v, task %+v", r.Workflow, r.Task)
 	case r.Command.Argv[0] != "sh" || r.Command.Directory != "/workspace" || !slices.Contains(r.Command.Environment, "PATH") || !slices.Equal(r.Command.Secrets, []string{"ANTHROPIC_API_KEY"}):
 		t.Errorf("command %+v", r.Command)
 	case len(r.Artifacts) != 1 || r.Artifacts[0].SHA256 != res.Artifacts[0].SHA256 || r.Artifacts[0].Name != "kept.txt":
 		t.Errorf("artifacts %+v", r.Artifacts)
-	case r.Sandbox.Provider != "docker" || r.Sandbox.Isolation != "container" || r.Sandbox.ID == "" || r.Sandbox.ID != res.Isolation.Sandbox || r.Sandbox.Image == "":
+	case r.Sandbox.Provider != "docker" || r.Sandbox.Isolation != "container" || r.Sandbox.ID == "" || r.Sandbox.ID != res.Isolation.Sandbox || r.Sandbox.Image == "" || r.Sandbox.ImageDigest != res.Isolation.ImageDigest || len(r.Sandbox.ImageDigest) != len("sha256:")+64:
 		t.Errorf("sandbox %+v", r.Sandbox)
 	case r.Network.Policy != "strict" || r.Network.Digest != res.Receipt.Digest || !r.Network.Boundary.Passed || len(r.Network.Boundary.SHA256) != 64:
 		t.Errorf("network %+v", r.Network)

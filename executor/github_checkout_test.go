@@ -40,6 +40,22 @@ func TestGitHubCheckoutIsBestEffort(t *testing.T) {
 	}
 }
 
+// TestCheckedOutCommit: the result and the audit record name what the checkout says, where
+// that is a commit.
+func TestCheckedOutCommit(t *testing.T) {
+	g := startGitHub(t)
+	h := start(t, g.access(false))
+	commit := strings.Repeat("0123456789", 4)
+	for said, want := range map[string]string{commit: commit, "": "", "HEAD": "", commit + commit: "", commit + "\n" + commit: ""} {
+		h.backend.set(func(b *processBackend) { b.git = []string{"echo", said} })
+		res := h.finish(h.begin(with(command("true"), `{"owner":"acme","repo":"app","profile":"read","prePopulateBranch":"main"}`)))
+		records, _ := audited(t, h.config.State, res)
+		if !res.Success || res.Github.Checkout != api.CheckoutDone || res.Github.Commit != want || len(records) != 1 || records[0].Commit != want {
+			t.Errorf("%q: receipt %+v, records %+v", said, res.Github, records)
+		}
+	}
+}
+
 // TestGitHubCheckoutHangs: a sandbox that does not react any more while its workspace
 // is filled does not keep its run from ending.
 //

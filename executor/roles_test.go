@@ -38,7 +38,7 @@ func play(role string) error {
 	case "resolver":
 		return lookUp()
 	case "checkout":
-		return github.Checkout(context.Background(), os.Stdin)
+		return github.Checkout(context.Background(), os.Stdin, os.Stdout)
 	}
 	return fmt.Errorf("no role %q", role)
 }

@@ -61,7 +61,7 @@ func run(ctx context.Context, args, environ []string, stdin io.Reader, stdout io
 	case "checkout": // which leaves an empty workspace behind when it is told to end
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		return github.Checkout(ctx, stdin)
+		return github.Checkout(ctx, stdin, stdout)
 	case probe.Nothing:
 		return nil
 	}

@@ -71,6 +71,11 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	sendTelemetry, err := setUpTelemetry(ctx, s, &config, log)
+	if err != nil {
+		return err
+	}
+	defer sendTelemetry()
 	ln, err := net.Listen("tcp", s.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)

@@ -82,6 +82,7 @@ type settings struct {
 	KeepFor time.Duration `env:"KEEP_FOR" envDefault:"168h"`
 
 	GitHub gitHubSettings
+	OTLP   otlpSettings
 
 	// variables are those of the environment that hold secrets of runs, or may.
 	variables map[string]string
@@ -159,6 +160,7 @@ func (s settings) secrets() map[string]string {
 		"SALLYPORT_GITHUB_PROFILES":     s.GitHub.Profiles,
 		"SALLYPORT_PROFILES":            s.Profiles,
 		"SALLYPORT_SECRETS_DIR":         s.SecretsDir,
+		"SALLYPORT_OTLP_HEADERS_FILE":   s.OTLP.HeadersFile,
 	}
 	if s.Token == "" {
 		files["SALLYPORT_TOKEN_FILE"] = s.TokenFile

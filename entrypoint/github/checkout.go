@@ -47,8 +47,9 @@ const (
 )
 
 // Checkout fills the working directory by git, as the JSON CheckoutSpec on stdin
-// says. When it fails, or ctx ends, the directory is empty again.
-func Checkout(ctx context.Context, stdin io.Reader) error {
+// says, and prints the commit that is checked out. When it fails, or ctx ends, the
+// directory is empty again.
+func Checkout(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var spec CheckoutSpec
 	if err := json.NewDecoder(io.LimitReader(stdin, maxSpec)).Decode(&spec); err != nil {
 		return fmt.Errorf("decode the checkout: %w", err)
@@ -57,22 +58,31 @@ func Checkout(ctx context.Context, stdin io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("find the workspace: %w", err)
 	}
-	return checkout(ctx, spec, dir)
+	commit, err := checkout(ctx, spec, dir)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(stdout, commit)
+	return err
 }
 
-func checkout(ctx context.Context, spec CheckoutSpec, dir string) error {
+// checkout returns the commit, with a newline.
+func checkout(ctx context.Context, spec CheckoutSpec, dir string) (commit string, err error) {
 	held, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("look into the workspace: %w", err)
+		return "", fmt.Errorf("look into the workspace: %w", err)
 	}
 	if len(held) > 0 {
-		return ErrNotEmpty
+		return "", ErrNotEmpty
 	}
 	c := &clone{ctx: ctx, dir: dir, spec: spec}
-	if err := c.fill(); err != nil {
-		return errors.Join(fmt.Errorf("check out %s of %s: %w", spec.Branch, spec.URL, err), empty(dir))
+	if err = c.fill(); err == nil {
+		commit, err = c.git("rev-parse", "HEAD")
 	}
-	return nil
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("check out %s of %s: %w", spec.Branch, spec.URL, err), empty(dir))
+	}
+	return commit, nil
 }
 
 // empty removes what a checkout that failed has left.

@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -161,10 +162,14 @@ func TestCheckout(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			tt.spec.URL = s.URL + "/acme/app.git"
-			if err := checkout(t.Context(), tt.spec, dir); err != nil {
+			commit, err := checkout(t.Context(), tt.spec, dir)
+			if err != nil {
 				t.Fatal(err)
 			}
 			env := os.Environ()
+			if got := run(t, dir, env, "git", "rev-parse", "HEAD"); got != commit || len(commit) != 41 {
+				t.Errorf("the commit is %q, and is said to be %q", got, commit)
+			}
 			if got := strings.TrimSpace(run(t, dir, env, "git", "symbolic-ref", "--short", "HEAD")); got != tt.branch {
 				t.Errorf("on the branch %q", got)
 			}
@@ -208,7 +213,7 @@ func TestCheckoutFails(t *testing.T) {
 			s.sandboxed(t, tt.token)
 			dir := t.TempDir()
 			tt.spec.URL = s.URL + tt.spec.URL
-			err := checkout(t.Context(), tt.spec, dir)
+			_, err := checkout(t.Context(), tt.spec, dir)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), tt.token) {
 				t.Errorf("%v, want an error with %q and without the token", err, tt.want)
 			}
@@ -229,13 +234,13 @@ func TestCheckoutFails(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mine"), []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkout(t.Context(), CheckoutSpec{URL: s.URL + "/acme/app.git", Branch: "main"}, dir); !errors.Is(err, ErrNotEmpty) {
+	if _, err := checkout(t.Context(), CheckoutSpec{URL: s.URL + "/acme/app.git", Branch: "main"}, dir); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("a workspace with a file: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "mine")); err != nil {
 		t.Errorf("the file is gone: %v", err)
 	}
-	if err := Checkout(t.Context(), strings.NewReader("nonsense")); err == nil {
+	if err := Checkout(t.Context(), strings.NewReader("nonsense"), io.Discard); err == nil {
 		t.Error("nonsense was taken for a checkout")
 	}
 }
@@ -260,7 +265,7 @@ func TestTokenStaysHome(t *testing.T) {
 	defer other.Close()
 	s.sandboxed(t, goodToken)
 	dir := t.TempDir()
-	if err := checkout(t.Context(), CheckoutSpec{URL: s.URL + "/acme/app.git", Branch: "main", Shallow: true}, dir); err != nil {
+	if _, err := checkout(t.Context(), CheckoutSpec{URL: s.URL + "/acme/app.git", Branch: "main", Shallow: true}, dir); err != nil {
 		t.Fatal(err)
 	}
 	env := append(os.Environ(), "GIT_SSL_NO_VERIFY=1")

@@ -49,6 +49,8 @@ type GithubReceipt struct {
 	// Checkout is what came of PrePopulateBranch: one of the Checkout constants, or
 	// empty where none was asked for.
 	Checkout string `json:"checkout,omitempty"`
+	// Commit is what the checkout says it has checked out, 40 hexadecimal digits.
+	Commit string `json:"commit,omitempty"`
 }
 
 // Where a token comes from.

@@ -78,6 +78,8 @@ type Isolation struct {
 	Backend string `json:"backend"`           // docker
 	Model   string `json:"model"`             // container
 	Sandbox string `json:"sandbox,omitempty"` // the backend's identifier of it; empty where none was started
+	// ImageDigest is that of the image that ran, sha256:...; empty where it has none.
+	ImageDigest string `json:"imageDigest,omitempty"`
 }
 
 // Code is a stable failure code.

@@ -10,6 +10,8 @@ import (
 type Sandbox struct {
 	// ID is the backend's own identifier, for logs.
 	ID string
+	// ImageDigest is that of the image that runs, sha256:...; empty where it has none.
+	ImageDigest string
 	// Stdin and Stdout are the wire to PID 1. Closing Stdin lets it end.
 	Stdin  io.WriteCloser
 	Stdout io.Reader

@@ -1,10 +1,13 @@
 package dispatch
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -23,6 +26,7 @@ import (
 type auditor struct {
 	log    *audit.Log
 	errors *slog.Logger
+	ended  func(audit.Record, iter.Seq[api.Event]) // Config.Ended; may be nil
 
 	mu      sync.Mutex // guards waiting
 	waiting []audit.Record
@@ -40,13 +44,17 @@ func draft(p *plan.Plan, m store.Meta, isolation api.Isolation, redactor *redact
 	job := p.Adapter.Command(in)
 	r := audit.Record{
 		Execution: m.ID, Tenant: m.Tenant, Principal: p.Caller.Principal,
-		Task:    audit.Task{ID: m.TaskID},
+		Workflow: workflow(m), Task: audit.Task{ID: m.TaskID, Name: m.Workflow.Task},
 		Sandbox: audit.Sandbox{Provider: p.Backend, Isolation: isolation.Model, Mode: perTask, Image: p.Image, Tier: p.Tier.Name},
 		Command: audit.Command{Directory: job.Dir},
 		Agent:   audit.Agent{Name: m.Agent, PromptSHA256: digestOf([]byte(p.Request.Prompt)), ToolsAllowed: true},
 		Network: audit.Network{Policy: m.Policy},
 		Outcome: audit.Outcome{Accepted: m.Accepted},
 		Events:  audit.Events{Log: "/v1/executions/" + m.ID + "/events"},
+	}
+	if t := p.Request.Config.Telemetry; t != nil { // what a harness says that names no workflow
+		r.Workflow.Definition = cmp.Or(r.Workflow.Definition, redactor.String(t.WorkflowName))
+		r.Task.Name = cmp.Or(r.Task.Name, redactor.String(t.PhaseName))
 	}
 	r.Agent.Provider, r.Agent.Model, _ = strings.Cut(m.Model, "/")
 	for _, arg := range job.Argv {
@@ -64,6 +72,11 @@ func draft(p *plan.Plan, m store.Meta, isolation api.Isolation, redactor *redact
 		r.Command.Secrets = append(r.Command.Secrets, s.Name)
 	}
 	return r
+}
+
+func workflow(m store.Meta) audit.Workflow {
+	w := m.Workflow
+	return audit.Workflow{Definition: w.Definition, Version: w.Version, Instance: w.Instance}
 }
 
 // digestOf is the SHA-256 of data in hexadecimal.
@@ -94,7 +107,7 @@ func record(left store.Remains, state string, res api.Result) (audit.Record, err
 	m := left.Meta
 	r := audit.Record{
 		Execution: m.ID, Tenant: m.Tenant,
-		Task:    audit.Task{ID: m.TaskID},
+		Workflow: workflow(m), Task: audit.Task{ID: m.TaskID, Name: m.Workflow.Task},
 		Agent:   audit.Agent{Name: m.Agent},
 		Network: audit.Network{Policy: m.Policy},
 		Outcome: audit.Outcome{Accepted: m.Accepted},
@@ -113,6 +126,7 @@ func record(left store.Remains, state string, res api.Result) (audit.Record, err
 	}
 	r.Events = events.Events(r.Events.Log)
 	r.Sandbox.Provider, r.Sandbox.Isolation, r.Sandbox.ID = res.Isolation.Backend, res.Isolation.Model, res.Isolation.Sandbox
+	r.Sandbox.ImageDigest = res.Isolation.ImageDigest
 	if p := left.Policy; p != nil {
 		r.Profile = audit.Profile{Requested: p.RequestedProfile, Effective: p.EffectiveProfile, PolicyVersion: p.PolicyVersion}
 		r.Sandbox.Template, r.Agent.TokenBudget = p.Template, p.Tokens
@@ -123,6 +137,7 @@ func record(left store.Remains, state string, res api.Result) (audit.Record, err
 		r.Artifacts = append(r.Artifacts, audit.Artifact(a))
 	}
 	if g := res.Github; g != nil {
+		r.Commit = g.Commit
 		r.Tokens = []audit.TokenScope{{
 			Source: g.Source, Profile: g.Profile, Owner: g.Owner, Repositories: g.Repositories,
 			Permissions: g.Permissions, Downscoped: g.Downscoped, Revoked: g.Revoked,
@@ -155,7 +170,7 @@ func outcome(accepted time.Time, state string, res api.Result) audit.Outcome {
 
 // add appends the record of an execution and notes its place in the result. A record that
 // cannot be written waits: no run is accepted before it is.
-func (a *auditor) add(left store.Remains, state string, res *api.Result) {
+func (a *auditor) add(left store.Remains, state string, res *api.Result) audit.Record {
 	r, err := record(left, state, *res)
 	if err != nil {
 		a.errors.Error("an audit record lacks what was known when its run started", "run", left.Meta.ID, "error", err)
@@ -166,9 +181,25 @@ func (a *auditor) add(left store.Remains, state string, res *api.Result) {
 	if err != nil {
 		a.errors.Error("an audit record could not be written; no run is accepted until it is", "run", left.Meta.ID, "error", err)
 		a.waiting = append(a.waiting, r)
-		return
+		return r
 	}
 	res.Audit = &api.AuditPlace{Index: place.Index, SHA256: place.SHA256}
+	return r
+}
+
+// tell tells of a run that has its result.
+func (a *auditor) tell(r audit.Record, entry *store.Entry) {
+	if a.ended == nil {
+		return
+	}
+	a.ended(r, func(yield func(api.Event) bool) {
+		for line, err := range entry.Events(context.Background(), 0, false) {
+			var ev api.Event
+			if err != nil || json.Unmarshal(line.JSON, &ev) == nil && !yield(ev) {
+				return
+			}
+		}
+	})
 }
 
 // unaudited says why no run is accepted while records wait.

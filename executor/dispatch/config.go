@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"sallyport/executor/api"
+	"sallyport/executor/audit"
 	"sallyport/executor/backend"
 	"sallyport/executor/place"
 	"sallyport/executor/plan"
@@ -74,6 +77,9 @@ type Config struct {
 	AllowSockets bool
 	// GitHub gives runs access to GitHub. If nil, requests for it are refused.
 	GitHub *GitHubAccess
+	// Ended is told of each run that has ended, by its audit record and its events. It does
+	// not wait for anybody. If nil, nobody is told.
+	Ended func(audit.Record, iter.Seq[api.Event])
 	// Keep is how many finished executions are kept, KeepFor how long.
 	Keep    int
 	KeepFor time.Duration

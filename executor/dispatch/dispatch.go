@@ -103,7 +103,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close(), closeTokens(keeper), lock.Close())
 	}
-	auditor := &auditor{log: records, errors: cfg.Log}
+	auditor := &auditor{log: records, errors: cfg.Log, ended: cfg.Ended}
 	runner := newRunner(cfg, backends, keyring.redactor)
 	st, err := cfg.openStore(db, aftermath{backends: backends, redactorFor: keyring.redactorFor, tokens: ended, audit: auditor, log: cfg.Log})
 	if err != nil {

@@ -46,7 +46,8 @@ func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ti
 		}
 		res = d.proceed(ctx, p, entry, known, timings)
 	}
-	if err := entry.Look(func(left store.Remains) { d.audit.add(left, audit.StateFinished, &res) }); err != nil {
+	var signed audit.Record
+	if err := entry.Look(func(left store.Remains) { signed = d.audit.add(left, audit.StateFinished, &res) }); err != nil {
 		log.Error("what is on disk of a run cannot be read for its audit record", "error", err)
 	}
 	ticket.Leave() // first, so that whoever sees the result finds the place free
@@ -56,6 +57,7 @@ func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ti
 	if err := entry.Finish(res); err != nil {
 		log.Error("the result could not be recorded", "error", err)
 	}
+	d.audit.tell(signed, entry)
 	d.sweep()
 }
 

@@ -66,7 +66,9 @@ func (a *aftermath) lost(left store.Remains) api.Result {
 		res.Github = left.Github
 		a.addEndings(res.Github, m.ID, redactor)
 	}
-	a.audit.add(left, audit.StateLost, &res)
+	if r := a.audit.add(left, audit.StateLost, &res); a.audit.ended != nil {
+		a.audit.ended(r, left.Events)
+	}
 	return res
 }
 

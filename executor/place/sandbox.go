@@ -31,12 +31,13 @@ func (p *Place) Start(ctx context.Context) *api.Error {
 	return nil
 }
 
-// Sandbox is the backend's identifier of the sandbox, empty before it was started.
-func (p *Place) Sandbox() string {
+// Sandbox is the backend's identifier of the sandbox and the digest of its image, empty
+// before it was started.
+func (p *Place) Sandbox() (id, image string) {
 	if p == nil || p.sandbox == nil {
-		return ""
+		return "", ""
 	}
-	return p.sandbox.ID
+	return p.sandbox.ID, p.sandbox.ImageDigest
 }
 
 // Ready waits for PID 1 and returns the wire to it, which ends with the sandbox. A

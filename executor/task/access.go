@@ -114,11 +114,11 @@ func (a *access) writeDown() {
 	}
 }
 
-// noteCheckout puts into the receipt what came of the checkout.
-func (a *access) noteCheckout(end string) {
+// noteCheckout puts into the receipt what came of the checkout, and which commit.
+func (a *access) noteCheckout(end, commit string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.receipt.Checkout = end
+	a.receipt.Checkout, a.receipt.Commit = end, commit
 	a.writeDown()
 }
 

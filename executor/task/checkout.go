@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func (t *task) checkout(ctx context.Context) *api.Error {
 		abort()
 	})
 	defer unwatch()
-	end, why := t.runCheckout(cctx)
+	end, commit, why := t.runCheckout(cctx)
 	if ctx.Err() != nil {
 		return place.Cause(ctx, nil)
 	}
@@ -55,15 +56,18 @@ func (t *task) checkout(ctx context.Context) *api.Error {
 	if limit := counted.Limit(); end == api.CheckoutFailed && limit != "" {
 		why += "; the sandbox ran out of " + limit
 	}
-	t.access.noteCheckout(end)
+	t.access.noteCheckout(end, commit)
 	if why != "" {
 		t.rec.warn("%s", why)
 	}
 	return nil
 }
 
-// runCheckout runs the job and says what came of it, and why.
-func (t *task) runCheckout(ctx context.Context) (end, why string) {
+// gitCommit is a commit as git prints it.
+var gitCommit = regexp.MustCompile(`^[0-9a-f]{40}\n$`)
+
+// runCheckout runs the job and says what came of it: the commit, or why there is none.
+func (t *task) runCheckout(ctx context.Context) (end, commit, why string) {
 	p, a := t.plan.GitHub, t.access.given.Access
 	spec, err := json.Marshal(github.CheckoutSpec{
 		URL:        fmt.Sprintf("https://%s/%s/%s.git", a.Host, a.Owner, p.Repo),
@@ -72,20 +76,23 @@ func (t *task) runCheckout(ctx context.Context) (end, why string) {
 		Shallow:    p.Shallow,
 	})
 	if err != nil {
-		return api.CheckoutFailed, fmt.Sprintf("the workspace could not be filled: %v", err)
+		return api.CheckoutFailed, "", fmt.Sprintf("the workspace could not be filled: %v", err)
 	}
-	var said tail
+	var printed, said tail
 	job := agent.Checkout(t.input())
 	job.ID = t.rec.entry.Meta.ID + "-checkout"
 	job.Limits.KillGraceMS = int(checkoutGrace.Milliseconds())
-	exit, err := t.session.Run(ctx, job, strings.NewReader(string(spec)), wire.Handlers{Stderr: said.add})
+	exit, err := t.session.Run(ctx, job, strings.NewReader(string(spec)), wire.Handlers{Stdout: printed.add, Stderr: said.add})
 	switch {
 	case err == nil && exit.Code == 0:
-		return api.CheckoutDone, ""
+		if commit = printed.String(); !gitCommit.MatchString(commit) {
+			commit = ""
+		}
+		return api.CheckoutDone, strings.TrimSpace(commit), ""
 	case err == nil && exit.Code == github.ExitNotEmpty:
-		return api.CheckoutSkipped, "the workspace was not filled, because it holds something already"
+		return api.CheckoutSkipped, "", "the workspace was not filled, because it holds something already"
 	case err != nil:
-		return api.CheckoutFailed, fmt.Sprintf("the workspace could not be filled: %v", err)
+		return api.CheckoutFailed, "", fmt.Sprintf("the workspace could not be filled: %v", err)
 	}
-	return api.CheckoutFailed, fmt.Sprintf("the workspace could not be filled (status %d %s%s): %s", exit.Code, exit.Signal, exit.Error, place.Printable(said.String()))
+	return api.CheckoutFailed, "", fmt.Sprintf("the workspace could not be filled (status %d %s%s): %s", exit.Code, exit.Signal, exit.Error, place.Printable(said.String()))
 }

@@ -66,7 +66,7 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, e *store.Entry, timings 
 	}
 	t.timings.Total = t.rec.since()
 	isolation := r.Places.Backends.Isolation(p.Backend)
-	isolation.Sandbox = t.place.Sandbox()
+	isolation.Sandbox, isolation.ImageDigest = t.place.Sandbox()
 	res := t.result(e.Meta.ID, t.timings, isolation)
 	t.rec.close(res)
 	return res

@@ -67,7 +67,9 @@ func (b *Backend) Start(ctx context.Context, spec backend.Spec) (*backend.Sandbo
 	if err := b.engine.LimitTCP(s.ID, spec.Limits); err != nil {
 		return nil, errors.Join(err, s.Remove(ctx))
 	}
-	return s.Sandbox(), nil
+	sandbox := s.Sandbox()
+	sandbox.ImageDigest = img.ID
+	return sandbox, nil
 }
 
 // check refuses a spec that would start something other than a sandbox: the zero

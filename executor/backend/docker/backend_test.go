@@ -41,6 +41,7 @@ func TestSandboxAsTheEngineSeesIt(t *testing.T) {
 	}
 	for name, ok := range map[string]bool{
 		"name":                 inspected.Name == "/"+s.Name+"-sandbox-"+spec.Name,
+		"image":                inspected.Image == sandbox.ImageDigest && strings.HasPrefix(sandbox.ImageDigest, "sha256:"),
 		"labels":               inspected.Config.Labels[engine.LabelRun] == spec.Name && inspected.Config.Labels[engine.LabelCell] == cell.ID,
 		"user":                 inspected.Config.User == "10001:10001",
 		"cap drop":             slices.Equal(inspected.HostConfig.CapDrop, []string{"ALL"}) && inspected.HostConfig.CapAdd == nil,
