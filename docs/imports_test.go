@@ -40,6 +40,8 @@ var allowed = map[string][]string{
 	"entrypoint/github":         {"entrypoint/wire"},
 	"executor/api":              {"firewall", "firewall/account"},
 	"executor/client":           {"firewall", "firewall/account", "executor/api"},
+	"executor/approval":         {"executor/api", "executor/caller"},
+	"executor/webhook":          {"firewall"},
 	"executor/audit":            {"internal/fileowner"},
 	"executor/caller":           {"internal/fileowner"},
 	"executor/redact":           {},

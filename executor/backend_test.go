@@ -136,6 +136,9 @@ func (b *processBackend) settle(payload []byte, workspace, home string) ([]byte,
 	for i := range job.Files {
 		job.Files[i].Path = place(job.Files[i].Path)
 	}
+	for i := range job.Argv { // where its worker lies
+		job.Argv[i] = strings.ReplaceAll(job.Argv[i], wire.WorkerDir, home+wire.WorkerDir)
+	}
 	for i, e := range job.Env {
 		name, value, _ := strings.Cut(e, "=")
 		job.Env[i] = name + "=" + place(value)

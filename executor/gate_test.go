@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -25,6 +26,7 @@ type testGate struct {
 	cells   map[string]*testLease
 	refuse  []control.Problem // the next leases are refused with these
 	granted []control.Lease
+	changes int    // of the policy strict
 	denying string // why it denies everything; empty if it does not
 }
 
@@ -114,7 +116,15 @@ func (g *testGate) health(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 200, control.Health{Status: control.StatusDenying, Instance: "1", Policies: []string{"open", "strict"}, Warnings: []string{why}})
 		return
 	}
-	answer(w, 200, control.Health{Status: control.StatusOK, Instance: "1", Digest: "sha256:all", Policies: []string{"open", "strict"}})
+	answer(w, 200, control.Health{Status: control.StatusOK, Instance: "1", Digest: "sha256:all", Policies: []string{"open", "strict"},
+		Digests: map[string]string{"open": "sha256:open", "strict": g.digest("strict")}, Bounded: []string{"strict"}})
+}
+
+// digest is that of a policy. The caller does not hold the mutex.
+func (g *testGate) digest(policy string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return "sha256:" + policy + strings.Repeat("'", g.changes)
 }
 
 func answer(w http.ResponseWriter, status int, v any) {
@@ -143,6 +153,9 @@ func (g *testGate) lease(w http.ResponseWriter, r *http.Request) {
 	}
 	g.granted = append(g.granted, l)
 	digest := "sha256:" + l.Policy
+	if l.Policy == "strict" {
+		digest += strings.Repeat("'", g.changes)
+	}
 	c := &testLease{
 		Cell:    control.Cell{ID: r.PathValue("id"), Lease: l, Digest: digest},
 		ledger:  account.NewLedger(l.Policy, digest),

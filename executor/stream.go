@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"mime"
 	"net/http"
 	"slices"
@@ -73,6 +74,15 @@ func eventsQuery(r *http.Request, follow bool) (int64, bool, *api.Problem) {
 // stream sends events as they come until the last one or until the caller goes
 // away, which changes nothing about the run.
 func stream(w http.ResponseWriter, r *http.Request, entry *store.Entry, form string, after int64, follow bool) {
+	if form == sseType && entry.Finished() && ended(entry, after) {
+		w.WriteHeader(http.StatusNoContent) // the end of an EventSource's attempts to go on
+		return
+	}
+	send(w, r, form, func(ctx context.Context) iter.Seq2[store.Line, error] { return entry.Events(ctx, after, follow) })
+}
+
+// send sends lines as they come, in a form.
+func send(w http.ResponseWriter, r *http.Request, form string, events func(context.Context) iter.Seq2[store.Line, error]) {
 	h := w.Header()
 	h.Set("Content-Type", form)
 	h.Set("X-Accel-Buffering", "no") // nginx would hold small events back
@@ -80,12 +90,8 @@ func stream(w http.ResponseWriter, r *http.Request, entry *store.Entry, form str
 	defer cancel()
 	s := &sender{w: w, ctx: r.Context(), control: http.NewResponseController(w), sse: form == sseType}
 	defer context.AfterFunc(s.ctx, func() { s.control.SetWriteDeadline(time.Now()) })() // nor is a write waited for
-	if s.sse && entry.Finished() && ended(entry, after) {
-		w.WriteHeader(http.StatusNoContent) // the end of an EventSource's attempts to go on
-		return
-	}
 	w.WriteHeader(http.StatusOK)
-	lines, taken, done := feed(ctx, entry, after, follow)
+	lines, taken, done := feed(ctx, events(ctx))
 	s.loop(ctx, lines, taken, done)
 	cancel()
 	<-done
@@ -93,11 +99,11 @@ func stream(w http.ResponseWriter, r *http.Request, entry *store.Entry, form str
 
 // feed reads events in a goroutine, one ahead of taken, until they or ctx end;
 // then it closes done.
-func feed(ctx context.Context, entry *store.Entry, after int64, follow bool) (<-chan store.Line, chan<- struct{}, <-chan struct{}) {
+func feed(ctx context.Context, events iter.Seq2[store.Line, error]) (<-chan store.Line, chan<- struct{}, <-chan struct{}) {
 	lines, taken, done := make(chan store.Line), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		for line, err := range entry.Events(ctx, after, follow) {
+		for line, err := range events {
 			if err != nil {
 				return
 			}

@@ -18,7 +18,7 @@ import (
 // probe: T1
 // oracle: the answers to the same request of another instance
 func TestWorkflowInstance(t *testing.T) {
-	const begin = "version: 1\npolicyVersion: %d\ndefault: build\nprofiles:\n  build: {egress: %s, tasks: all, time: %s, tokens: 1000}\n"
+	const begin = "version: 1\npolicyVersion: %d\ndefault: build\nprofiles:\n  build: {egress: %s, tasks: all, approval: none, time: %s, tokens: 1000}\n"
 	path, profiles := withProfiles(t, fmt.Sprintf(begin, 1, "[strict]", "1h"))
 	h := start(t, profiles)
 	change := func(version int, egress, time string) {

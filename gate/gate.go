@@ -238,13 +238,16 @@ func (s *server) health() control.Health {
 	for _, w := range e.Warnings() {
 		warnings = append(warnings, w.Error())
 	}
-	digests := map[string]string{}
+	digests, bounded := map[string]string{}, []string{}
 	for _, name := range e.Names() {
 		p, _ := e.Policy(name)
 		digests[name] = p.Digest()
+		if !p.Any() {
+			bounded = append(bounded, name)
+		}
 	}
 	return control.Health{
-		Status: status, Instance: s.instance, Digest: e.Digest(), Policies: e.Names(), Digests: digests, Generation: e.generation,
+		Status: status, Instance: s.instance, Digest: e.Digest(), Policies: e.Names(), Digests: digests, Bounded: bounded, Generation: e.generation,
 		Allowlist: s.allowlist(e), Cells: len(s.leases), Version: s.Version, Warnings: warnings,
 	}
 }

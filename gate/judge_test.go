@@ -50,7 +50,7 @@ func TestJudge(t *testing.T) {
 	}
 	h, err := g.Health(t.Context())
 	p, _ := g.daemon.Allowlist.Policy("open")
-	if err != nil || h.Digests["open"] != p.Digest() || len(h.Digests) != 3 {
-		t.Errorf("digests %v, %v", h.Digests, err)
+	if err != nil || h.Digests["open"] != p.Digest() || len(h.Digests) != 3 || slices.Contains(h.Bounded, "open") || len(h.Bounded) != 2 {
+		t.Errorf("digests %v, bounded %v, %v", h.Digests, h.Bounded, err)
 	}
 }

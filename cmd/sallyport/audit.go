@@ -250,6 +250,14 @@ func (v *verify) print(report audit.Report, entries []audit.Entry) error {
 			fmt.Fprintf(t, "%d\t\t\t\t\tkey %s\n", e.Index, e.Subject[0].Name)
 			continue
 		}
+		if e.PredicateType == audit.TypeApproval {
+			d, err := e.Decision()
+			if err != nil {
+				return fmt.Errorf("record %d: %w", e.Index, err)
+			}
+			fmt.Fprintf(t, "%d\t%s\t\t\t\t%s by %s: %s %s %s\n", e.Index, d.Time.UTC().Format(time.RFC3339), terminal.Cell(d.State), terminal.Cell(d.Principal), terminal.Cell(d.Kind), terminal.Cell(d.Name), terminal.Cell(d.Digest))
+			continue
+		}
 		r, err := e.Run()
 		if err != nil {
 			return fmt.Errorf("record %d: %w", e.Index, err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/approvals"
 	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/api"
 	"sallyport/executor/client"
@@ -179,8 +180,13 @@ func (a *app) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&a.addr, "addr", "", "address of the executor, such as http://127.0.0.1:7280 or unix:///PATH")
 	root.PersistentFlags().StringVar(&a.tenant, "tenant", "", "whose runs, artifacts and tokens, for who operates the service; \"all\" for every tenant's")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
-	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.policyCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.artifactsCommand(), a.auditCommand(), a.verifyCommand(), a.tokenCommand(), a.tokensCommand())
+	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.policyCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.artifactsCommand(), a.approvalsCommand(), a.auditCommand(), a.verifyCommand(), a.tokenCommand(), a.tokensCommand())
 	return root
+}
+
+func (a *app) approvalsCommand() *cobra.Command {
+	c := approvals.Command{Client: a.client, Out: a.stdout, Exactly: exactly}
+	return c.Cobra()
 }
 
 // atMost takes no more than n arguments, and none that is empty.

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -41,7 +44,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata",
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"status": status},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"status": status, "post": post},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SALLYPORT_ADDR", healthy.url)
 			env.Setenv("SALLYPORT_TOKEN", testToken)
@@ -54,6 +57,24 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 	})
+}
+
+// post N FILE posts a request that is in a file to the executor, whose answer has the status N.
+// Its body is in the file "answer".
+func post(ts *testscript.TestScript, _ bool, args []string) {
+	req, err := http.NewRequest(http.MethodPost, ts.Getenv("SALLYPORT_ADDR")+"/v1/executions", strings.NewReader(ts.ReadFile(args[1])))
+	ts.Check(err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+ts.Getenv("SALLYPORT_TOKEN"))
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs("answer"), answer, 0o600))
+	if fmt.Sprint(resp.StatusCode) != args[0] {
+		ts.Fatalf("%s: %s, want %s", resp.Status, answer, args[0])
+	}
 }
 
 // status N COMMAND... requires that the command ends with the code N.

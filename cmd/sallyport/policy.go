@@ -192,6 +192,9 @@ func (c *policyCall) locally(approved bool) (*policy.Effective, policy.Gate, err
 	for _, name := range policies.Names() {
 		p, _ := policies.Policy(name)
 		in.Egress[name] = p.Digest()
+		if !p.Any() {
+			in.Bounded = append(in.Bounded, name)
+		}
 	}
 	e, denial := ps.Resolve(q, in)
 	if denial != nil {

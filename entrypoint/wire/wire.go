@@ -182,4 +182,6 @@ const (
 	CABundlePath = "/run/sallyport/ca.crt"
 	// ShimDir is where a job's Shims are.
 	ShimDir = "/run/sallyport/bin"
+	// WorkerDir is where the code that a run brought along is.
+	WorkerDir = "/run/sallyport/worker"
 )

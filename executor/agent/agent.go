@@ -46,6 +46,8 @@ type Input struct {
 	ExtraCA []byte
 	// GitHub is the run's access to GitHub, nil for none.
 	GitHub *GitHub
+	// Worker are the files of the code that the run brought along, for Command alone.
+	Worker []wire.File
 }
 
 // A Skill is a directory with a file SKILL.md; see https://agentskills.io/specification.

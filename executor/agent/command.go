@@ -45,6 +45,7 @@ func (Command) Check(in Input) *api.Problem {
 func (Command) Command(in Input) wire.Job {
 	j := job(in, in.Config.Argv, homeDir+"/AGENTS.md", nil)
 	addSkills(&j, in.Skills, claudeSkillsDir) // whichever agent the program is
+	j.Files = append(j.Files, in.Worker...)
 	return j
 }
 

@@ -72,13 +72,15 @@ type EffectivePolicy struct {
 	IdleTimeoutMS int64   `json:"idleTimeoutMs,omitempty"`
 	CostUSD       float64 `json:"costUsd,omitempty"`
 	Tokens        int64   `json:"tokens,omitempty"`
-	Approval      string  `json:"approval"` // required or none
+	Approval      string  `json:"approval"` // per-task, required or none
 
 	// ProfilesDigest identifies what profiles.yaml said, Digest all of the above.
 	ProfilesDigest string `json:"profilesDigest"`
 	Digest         string `json:"digest"`
 	// Narrowings say what of document, task and profile was cut back, and by what.
 	Narrowings []Narrowing `json:"narrowings,omitempty"`
+	// Approvals are those that a run relies on; nobody else has any.
+	Approvals []ApprovalRef `json:"approvals,omitempty"`
 }
 
 // GithubCeiling is the most that a run may ask of GitHub.

@@ -63,6 +63,7 @@ type Options struct {
 	TaskID       string        `json:"taskId,omitempty"`
 	GithubAccess *GithubAccess `json:"githubAccess,omitempty"`
 	Workflow     *Workflow     `json:"workflow,omitempty"`
+	Worker       *Worker       `json:"worker,omitempty"`
 	// Security is what a workflow's task asks for beside all this: the security object of
 	// docs/profiles.md.
 	Security json.RawMessage `json:"security,omitempty"`

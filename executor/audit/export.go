@@ -110,11 +110,15 @@ func put(w io.Writer, v any) error {
 	return err
 }
 
-// wanted reports whether a record goes into an export: one of a key does always.
+// wanted reports whether a record goes into an export: one of a key does always, a decision
+// about an approval with the whole log alone.
 func wanted(envelope []byte, want func(Record) bool) bool {
 	_, s, err := unseal(envelope)
 	if err != nil || s.PredicateType == TypeKey {
 		return true // whatever it is, whoever verifies shall see it
+	}
+	if s.PredicateType == TypeApproval {
+		return false
 	}
 	r, err := s.Run()
 	return err != nil || want(r)

@@ -39,10 +39,12 @@ type Record struct {
 	Workflow Workflow `json:"workflow"`
 	Task     Task     `json:"task"`
 	Profile  Profile  `json:"profile"`
-	Sandbox  Sandbox  `json:"sandbox"`
-	Command  Command  `json:"command"`
-	Agent    Agent    `json:"agent"`
-	Network  Network  `json:"network"`
+	// Approvals are those of the very versions that ran.
+	Approvals []Approval `json:"approvals"`
+	Sandbox   Sandbox    `json:"sandbox"`
+	Command   Command    `json:"command"`
+	Agent     Agent      `json:"agent"`
+	Network   Network    `json:"network"`
 	// Tokens are what the run could do on other services.
 	Tokens    []TokenScope `json:"tokens"`
 	Artifacts []Artifact   `json:"artifacts"`
@@ -65,6 +67,17 @@ type Task struct {
 	Name string `json:"name"`
 	// CodeSHA256 is the digest of the worker code that ran, in hexadecimal.
 	CodeSHA256 string `json:"codeSha256"`
+	// DependenciesSHA256 is that of what the code declares to depend on.
+	DependenciesSHA256 string `json:"dependenciesSha256"`
+}
+
+// An Approval is one that a run relied on. Its decisions are records of the same log.
+type Approval struct {
+	ID     string `json:"id"`
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+	Tier   string `json:"tier"`
 }
 
 // A Profile is which security profile was asked for, and which was in force.
@@ -202,6 +215,7 @@ func (r Record) statement() ([]byte, error) {
 
 // filled is the record with lists in the place of none, as its schema has it.
 func (r Record) filled() Record {
+	fill(&r.Approvals)
 	fill(&r.Tokens)
 	fill(&r.Artifacts)
 	fill(&r.Command.Argv)

@@ -198,7 +198,7 @@ func (v *verification) open(rec exported) (Statement, []byte, error) {
 		}
 		v.keys = append(v.keys, key)
 		by = v.keys[max(0, len(v.keys)-2):]
-	case s.PredicateType != TypeRun:
+	case s.PredicateType != TypeRun && s.PredicateType != TypeApproval:
 		return s, nil, fmt.Errorf("a statement of the type %q has no place here", s.PredicateType)
 	case len(by) == 0:
 		return s, nil, errors.New("it stands before any record of a key")

@@ -20,6 +20,8 @@ type Caller struct {
 	// Principal is who makes the call.
 	Principal string
 	Rights    Rights
+
+	elsewhere bool // the operator's tenant is its own, and Tenant another one
 }
 
 // Rights are what a caller may do.
@@ -107,9 +109,22 @@ func (c Caller) Sees(tenant string) bool { return c.Tenant == tenant || c.Tenant
 
 // In is the caller at work for another tenant. Who may not is refused before.
 func (c Caller) In(tenant string) Caller {
+	c.elsewhere = c.elsewhere || tenant != c.Tenant
 	c.Tenant = tenant
 	return c
 }
+
+// Home is the caller's own tenant, whichever it is at work for.
+func (c Caller) Home() string {
+	if c.elsewhere {
+		return "" // nobody else looks at others
+	}
+	return c.Tenant
+}
+
+// Alone reports whether the caller has the operator's token, beside whom there need be
+// nobody.
+func (c Caller) Alone() bool { return c.Home() == "" && c.Principal == operator }
 
 // operator is the principal of the operator's token, and of no other.
 const operator = "operator"

@@ -57,6 +57,14 @@ func draft(p *plan.Plan, m store.Meta, isolation api.Isolation, redactor *redact
 		r.Task.Name = cmp.Or(r.Task.Name, redactor.String(t.PhaseName))
 	}
 	r.Agent.Provider, r.Agent.Model, _ = strings.Cut(m.Model, "/")
+	if w := p.Worker; w != nil {
+		r.Task.CodeSHA256, r.Task.DependenciesSHA256 = w.CodeSHA256, w.DependenciesSHA256
+	}
+	if p.Effective != nil {
+		for _, a := range p.Effective.Approvals {
+			r.Approvals = append(r.Approvals, audit.Approval(a))
+		}
+	}
 	for _, arg := range job.Argv {
 		r.Command.Argv = append(r.Command.Argv, redactor.String(arg))
 	}

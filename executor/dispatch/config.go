@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/approval"
 	"sallyport/executor/audit"
 	"sallyport/executor/backend"
 	"sallyport/executor/place"
@@ -75,6 +76,8 @@ type Config struct {
 	DiskFloor place.Floor
 	// AllowSockets lets callers' directories hold sockets and FIFOs; see place.Places.
 	AllowSockets bool
+	// Announce is told of pending approvals; if nil, nobody is.
+	Announce approval.Poster
 	// GitHub gives runs access to GitHub. If nil, requests for it are refused.
 	GitHub *GitHubAccess
 	// Ended is told of each run that has ended, by its audit record and its events. It does

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/approval"
 	"sallyport/executor/audit"
 	"sallyport/executor/backend"
 	"sallyport/executor/policy"
@@ -34,21 +35,22 @@ import (
 
 // A Dispatcher runs agents. It is safe for concurrent use.
 type Dispatcher struct {
-	cfg      Config
-	backends *backend.Registry
-	proofs   map[string]*proof.Proof // of the boundary, by backend
-	lock     *os.File
-	db       *sql.DB // of what is looked up
-	store    *store.Store
-	tokens   *tokens.Keeper // nil without access to GitHub
-	audit    *auditor
-	runner   *task.Runner
-	keyring  *keyring
-	metrics  *metrics
-	health   *sharedQuestion[control.Health] // of the gate
-	engine   *throttledQuestion              // whether it can be used
-	state    *throttledQuestion              // whether it can be written to
-	queue    *queue.Queue
+	cfg       Config
+	backends  *backend.Registry
+	proofs    map[string]*proof.Proof // of the boundary, by backend
+	lock      *os.File
+	db        *sql.DB // of what is looked up
+	store     *store.Store
+	tokens    *tokens.Keeper // nil without access to GitHub
+	audit     *auditor
+	approvals *approval.Keeper
+	runner    *task.Runner
+	keyring   *keyring
+	metrics   *metrics
+	health    *sharedQuestion[control.Health] // of the gate
+	engine    *throttledQuestion              // whether it can be used
+	state     *throttledQuestion              // whether it can be written to
+	queue     *queue.Queue
 
 	// background is ended by Shutdown.
 	background context.Context
@@ -57,8 +59,9 @@ type Dispatcher struct {
 
 	admission sync.Mutex // held by the one who looks whether a request can be admitted, until it is
 
-	mu     sync.Mutex                         // guards active
-	active map[string]context.CancelCauseFunc // of the executions that have no result yet
+	mu      sync.Mutex                         // guards what follows
+	active  map[string]context.CancelCauseFunc // of the executions that have no result yet
+	relying map[string][]api.ApprovalRef       // of those
 }
 
 // New makes a dispatcher on its state directory: runs that an earlier one left
@@ -114,18 +117,20 @@ func New(cfg Config) (*Dispatcher, error) {
 	runner.Places.Leftover = cleaner.Add
 	runner.GitHub = cfg.gitHub(keeper)
 	d := &Dispatcher{
-		cfg:      cfg,
-		lock:     lock,
-		db:       db,
-		store:    st,
-		tokens:   keeper,
-		audit:    auditor,
-		runner:   runner,
-		keyring:  keyring,
-		backends: backends,
-		proofs:   map[string]*proof.Proof{},
-		queue:    queue.New(cfg.MaxRuns, cfg.Queue, cfg.Service.UID, cfg.Users),
-		active:   map[string]context.CancelCauseFunc{},
+		cfg:       cfg,
+		lock:      lock,
+		db:        db,
+		store:     st,
+		tokens:    keeper,
+		audit:     auditor,
+		runner:    runner,
+		keyring:   keyring,
+		backends:  backends,
+		proofs:    map[string]*proof.Proof{},
+		queue:     queue.New(cfg.MaxRuns, cfg.Queue, cfg.Service.UID, cfg.Users),
+		active:    map[string]context.CancelCauseFunc{},
+		relying:   map[string][]api.ApprovalRef{},
+		approvals: &approval.Keeper{DB: db, Sign: auditor.signDecision, Now: cfg.Now},
 	}
 	d.background, d.stop = context.WithCancel(context.Background())
 	d.health = newSharedQuestion(d.cfg.askHealth)
@@ -141,6 +146,9 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	d.tasks.Go(d.sweepNowAndThen)
 	d.tasks.Go(func() { cleaner.Run(d.background) })
+	if cfg.Announce != nil {
+		d.tasks.Go(func() { d.approvals.Announce(d.background, cfg.Announce, cfg.Log) })
+	}
 	if keeper != nil {
 		d.tasks.Go(func() { keeper.Run(d.background) })
 	}

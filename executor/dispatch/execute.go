@@ -74,6 +74,9 @@ func await(ctx context.Context, ticket *queue.Ticket) *api.Error {
 // proceed runs the plan once the boundary has been proven.
 func (d *Dispatcher) proceed(ctx context.Context, p *plan.Plan, entry *store.Entry, known audit.Record, timings api.Timings) api.Result {
 	failure := d.proofs[p.Backend].Await(ctx)
+	if failure == nil {
+		failure = d.stillApproved(ctx, p)
+	}
 	if ctx.Err() != nil {
 		failure = why(ctx)
 	}

@@ -28,27 +28,56 @@ func (d *Dispatcher) judge(by caller.Caller, req api.Request, m store.Meta, heal
 	return p, first, problem
 }
 
+// judgeWithin makes the plan of a request within what its instance keeps, and finds that
+// somebody has approved it, where that is needed.
 func (d *Dispatcher) judgeWithin(by caller.Caller, req api.Request, kept *policy.Kept, health control.Health) (*plan.Plan, *api.Problem) {
+	p, effective, problem := d.planned(by, req, kept, health)
+	if problem != nil {
+		return nil, problem
+	}
+	tiers, problem := d.approved(by, p, effective)
+	if problem != nil {
+		return nil, problem
+	}
+	tier, problem := d.bounded(p, req.Config.Tier, tiers)
+	if problem != nil || tier == p.Tier.Name {
+		return p, problem
+	}
+	approvals, before := p.Effective.Approvals, p.Tier.Name
+	req.Config.Tier = tier
+	if p, _, problem = d.planned(by, req, kept, health); problem != nil {
+		return nil, problem
+	}
+	p.Effective.Approvals = approvals
+	p.Effective.Narrowings = append(p.Effective.Narrowings, api.Narrowing{
+		Field: policy.Tiers.String(), Of: "profile", From: before, To: tier, By: "approval", Rule: "approval.tier",
+		Reason: "it was approved for the tier " + tier + " at most",
+	})
+	return p, nil
+}
+
+// planned makes the plan of a request that needs no approval, or has it.
+func (d *Dispatcher) planned(by caller.Caller, req api.Request, kept *policy.Kept, health control.Health) (*plan.Plan, *policy.Effective, *api.Problem) {
 	effective, missing, problem := d.govern(by, req, kept, health)
 	all := d.service()
 	if missing {
 		// What is not there at all, or has no name that could be, the plan refuses in its
 		// own words; if it does not, the policy's refusal stands.
 		if _, own := all.Judge(by, req, health.Policies); own != nil {
-			return nil, own
+			return nil, nil, own
 		}
 	}
 	if problem != nil {
-		return nil, problem
+		return nil, nil, problem
 	}
 	service := held(all, effective)
 	p, problem := service.Judge(by, within(req, effective, &service), health.Policies)
 	if problem != nil {
-		return nil, problem
+		return nil, nil, problem
 	}
 	p.Effective = &effective.EffectivePolicy
 	p.Limits.CostUSD, p.Limits.Tokens = effective.CostUSD, effective.Tokens
-	return p, nil
+	return p, effective, nil
 }
 
 // govern computes the effective policy of a request. With missing, its problem is about
@@ -62,11 +91,8 @@ func (d *Dispatcher) govern(by caller.Caller, req api.Request, kept *policy.Kept
 	in := d.installed(health)
 	in.Time = 0 // more than the executor's longest is refused, not narrowed
 	e, denial := d.cfg.Profiles.Profiles().Resolve(q, in)
-	switch {
-	case denial != nil:
+	if denial != nil {
 		return nil, denial.By == "installation", denial.Problem()
-	case e.Unapproved != nil:
-		return nil, false, e.Unapproved.Problem()
 	}
 	return e, false, nil
 }

@@ -99,7 +99,7 @@ func misunderstood(err error) *api.Problem {
 func (d *Dispatcher) installed(health control.Health) policy.Installed {
 	s := &d.cfg.Service
 	in := policy.Installed{
-		Images: s.Images, Agents: s.AgentNames(), Egress: map[string]string{}, DefaultEgress: "strict", Time: s.MaxTimeout,
+		Images: s.Images, Agents: s.AgentNames(), Egress: map[string]string{}, Bounded: health.Bounded, DefaultEgress: "strict", Time: s.MaxTimeout,
 		GitHub: []string{},
 	}
 	for _, b := range d.backends.All() {
@@ -112,7 +112,11 @@ func (d *Dispatcher) installed(health control.Health) policy.Installed {
 		in.Egress[name] = health.Digests[name]
 	}
 	if s.GitHub != nil {
-		in.GitHub = s.GitHub.Profiles.Names()
+		in.GitHub, in.Permissions = s.GitHub.Profiles.Names(), map[string]string{}
+		for _, name := range in.GitHub {
+			p, _ := s.GitHub.Profiles.Get(name)
+			in.Permissions[name] = fmt.Sprintf("%v key=%t", p.Permissions, p.AllowMcpAppAuth && s.GitHub.AllowKey)
+		}
 	}
 	return in
 }

@@ -129,7 +129,7 @@ func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, first 
 		return nil, problem
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	d.activate(meta.ID, cancel) // first, so that whoever finds it can cancel it
+	d.activate(meta.ID, cancel, p.Effective.Approvals) // first, so that whoever finds it can cancel it
 	entry, err := d.store.Create(meta, request, p.Effective, first)
 	if err != nil {
 		cancel(nil)
@@ -147,16 +147,17 @@ func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, first 
 	return entry, nil
 }
 
-func (d *Dispatcher) activate(id string, cancel context.CancelCauseFunc) {
+func (d *Dispatcher) activate(id string, cancel context.CancelCauseFunc, relies []api.ApprovalRef) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.active[id] = cancel
+	d.active[id], d.relying[id] = cancel, relies
 }
 
 func (d *Dispatcher) deactivate(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.active, id)
+	delete(d.relying, id)
 }
 
 func (d *Dispatcher) unrecorded(err error) *api.Problem {

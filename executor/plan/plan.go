@@ -44,6 +44,8 @@ type Plan struct {
 	GitHub *GitHub
 	// Effective is what the run may do at most; nil only where nobody computed it.
 	Effective *api.EffectivePolicy
+	// Worker is the code that the run brings along, nil for none.
+	Worker *Worker
 }
 
 // A Service is what the executor offers. All fields are required unless they say
@@ -106,6 +108,15 @@ type Limits struct {
 	Tokens  int64
 }
 
+// Within reports whether none of the limits of a sandbox and of what it may write is wider
+// than m's.
+func (l Limits) Within(m Limits) bool {
+	return l.MemoryBytes <= m.MemoryBytes && l.PIDs <= m.PIDs && l.CPUs <= m.CPUs && l.NoFile <= m.NoFile &&
+		l.TmpBytes <= m.TmpBytes && l.ShmSizeBytes <= m.ShmSizeBytes &&
+		l.OutputBytes <= m.OutputBytes && l.WorkspaceBytes <= m.WorkspaceBytes && l.WorkspaceFiles <= m.WorkspaceFiles &&
+		l.Artifacts.Bytes <= m.Artifacts.Bytes && l.Artifacts.Files <= m.Artifacts.Files
+}
+
 // API is the tier as a caller sees it.
 func (t Tier) API() api.Tier {
 	return api.Tier{Name: t.Name, MemoryBytes: t.Limits.MemoryBytes, PIDs: t.Limits.PIDs, CPUs: t.Limits.CPUs}
@@ -127,6 +138,7 @@ func (s *Service) Judge(by caller.Caller, req api.Request, policies []string) (*
 		s.judgeGitHub,
 		s.judgeAgent,
 		s.judgeSecrets,
+		judgeWorker,
 	)
 }
 

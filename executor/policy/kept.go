@@ -27,7 +27,7 @@ func (ps *Profiles) Keep(q Query, in Installed) (*Kept, *Denial) {
 }
 
 func (k *Kept) source() source {
-	return source{"instance", "the workflow instance, by its first run,", k.Bounds, func(d Dimension) (string, string, int) {
+	return source{by: "instance", who: "the workflow instance, by its first run,", bounds: k.Bounds, rule: func(d Dimension) (string, string, int) {
 		return "instance." + d.String(), "", 0
 	}}
 }

@@ -105,17 +105,17 @@ func (i Isolation) Meet(v Value) Value       { return lower(i, v) }
 func (i Isolation) LessOrEqual(v Value) bool { return i <= v.(Isolation) }
 func (i Isolation) String() string           { return isolations[i] }
 
-// A Review says whether somebody has to approve first. The zero Review is the
-// stricter.
+// A Review says what somebody has to approve first. The zero Review is the strictest.
 type Review int
 
-// The reviews.
+// The reviews, each stricter than the one below it.
 const (
-	Reviewed Review = iota
+	EachReviewed Review = iota // the profile, and each task of its runs
+	Reviewed                   // the profile
 	Unreviewed
 )
 
-var reviews = []string{"required", "none"}
+var reviews = []string{"per-task", "required", "none"}
 
 func (r Review) Meet(v Value) Value       { return lower(r, v) }
 func (r Review) LessOrEqual(v Value) bool { return r <= v.(Review) }

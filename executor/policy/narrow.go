@@ -46,24 +46,15 @@ func (r *resolution) describe() {
 		out.Tokens = int64(n)
 	}
 	out.Approval = b[Approval].String()
-	r.out.Unapproved = r.unapproved()
+	if r.out.Unapproved = r.unapproved(); r.out.Unapproved != nil {
+		for _, name := range r.names {
+			r.out.Definitions = append(r.out.Definitions, r.define(name))
+		}
+	}
 	out.ProfilesDigest = r.Profiles.Digest()
 	text, _ := json.Marshal(out) // of strings and numbers: it cannot fail
 	out.Digest = digest(text)
 	out.Narrowings = r.narrowings()
-}
-
-// unapproved says by which rule somebody has to approve first, or nil.
-func (r *resolution) unapproved() *Denial {
-	for _, s := range r.sources {
-		if s.bounds[Approval] == Reviewed {
-			den := &Denial{By: s.by}
-			den.Rule, den.File, den.Line = s.rule(Approval)
-			den.Detail = fmt.Sprintf("%s requires an approval (%s), and there is none", s.who, at(den.Rule, den.File, den.Line))
-			return den
-		}
-	}
-	return nil
 }
 
 // narrowings say what of document, task and profile is more than what came out, and who

@@ -25,7 +25,7 @@ var universe = map[string][]string{
 	"tasks": {"run.shell", "call.http", "call.mcp"}, "gateways": {"mcp.a.example", "mcp.b.example"},
 }
 
-var chains = map[string]int{"mode": len(modes), "isolation": len(isolations), "time": 100, "idleTime": 100, "costUsd": 100, "tokens": 100, "approval": 2}
+var chains = map[string]int{"mode": len(modes), "isolation": len(isolations), "time": 100, "idleTime": 100, "costUsd": 100, "tokens": 100, "approval": len(reviews)}
 
 // asksFor are the dimensions that a request can say, with whether it names one only.
 var asksFor = map[string]bool{
@@ -260,7 +260,7 @@ func within(p *api.EffectivePolicy, key string, c said) bool {
 		case "isolation":
 			return slices.Index(isolations, p.Isolation) <= v
 		case "approval":
-			return v == 1 || p.Approval == "required"
+			return slices.Index(reviews, p.Approval) <= v
 		}
 		return number[key] > 0 && number[key] <= int64(v+1)*1000
 	case []string:

@@ -24,11 +24,15 @@ type Query struct {
 type Installed struct {
 	Backends              []Backend // the first is the default
 	Images, Agents, Tiers []string  // the first is the default
-	// Egress are the gate's policies with their digests, which may be empty.
+	// Egress are the gate's policies with their digests, which may be empty; Bounded are
+	// those of them that allow only hosts which they list.
 	Egress        map[string]string
+	Bounded       []string
 	DefaultEgress string
 	GitHub        []string // profiles
-	Time          time.Duration
+	// Permissions are what each of GitHub stands for, for those who approve a profile.
+	Permissions map[string]string
+	Time        time.Duration
 }
 
 // A Backend is what isolates.
@@ -46,6 +50,9 @@ type Effective struct {
 	Given []Secret
 	// Unapproved says by which rule somebody has to approve first; nil where nobody has.
 	Unapproved *Denial
+	// Definitions are those of the profiles that it is made of, the document's and the
+	// task's, where somebody has to approve them.
+	Definitions []Definition
 }
 
 // A Denial is a request that may not be met.
@@ -81,6 +88,7 @@ type source struct {
 	who    string // "the tenant acme"
 	bounds Bounds
 	rule   func(Dimension) (rule, file string, line int)
+	why    string // it requires an approval, where it does not say so
 }
 
 // A resolution is one computation. The sources are in the order in which the product
@@ -90,7 +98,8 @@ type resolution struct {
 	Query
 	Installed
 	requested string
-	profile   string // the effective one
+	profile   string   // the effective one
+	names     []string // of all profiles
 	sources   []source
 	meet      func(Dimension, Value, Value) Value // Value.Meet
 	met       Bounds                              // of all sources
@@ -166,7 +175,8 @@ func (r *resolution) collect() *Denial {
 		names = []string{cmp.Or(tenant.byDefault, r.byDefault)}
 	}
 	r.profile = names[len(names)-1]
-	for _, name := range slices.Compact(names) {
+	r.names = slices.Compact(names)
+	for _, name := range r.names {
 		for _, s := range r.sources[2:4] {
 			if v := s.bounds[ProfileNames]; v != nil && !v.(Set).Has(name) {
 				return r.denied(ProfileNames, s, name, r.fieldOf(ProfileNames))
@@ -176,7 +186,7 @@ func (r *resolution) collect() *Denial {
 		if !ok {
 			return &Denial{Field: r.fieldOf(ProfileNames), Rule: wordProfiles, File: r.file, Detail: fmt.Sprintf("there is no profile %s%s", quote(name), suggest(name, r.Names()))}
 		}
-		r.sources = append(r.sources, r.ceiling("profile", p))
+		r.sources = append(r.sources, r.reviewed(p))
 	}
 	if r.Kept != nil {
 		r.sources = append(r.sources, r.Kept.source())
@@ -186,11 +196,11 @@ func (r *resolution) collect() *Denial {
 }
 
 func asSource(by string, a Ask) source {
-	return source{by, "the " + by, a.bounds, func(d Dimension) (string, string, int) { return a.fields[d], "", 0 }}
+	return source{by: by, who: "the " + by, bounds: a.bounds, rule: func(d Dimension) (string, string, int) { return a.fields[d], "", 0 }}
 }
 
 func (r *resolution) ceiling(by string, c *ceiling) source {
-	return source{by, c.who, c.bounds, func(d Dimension) (string, string, int) {
+	return source{by: by, who: c.who, bounds: c.bounds, rule: func(d Dimension) (string, string, int) {
 		return c.field + "." + d.String(), r.file, cmp.Or(c.lines[d], c.line)
 	}}
 }
@@ -222,7 +232,7 @@ func (r *resolution) installation() source {
 	if r.Time > 0 {
 		b[Time] = Duration(r.Time)
 	}
-	return source{"installation", "this executor", b, func(d Dimension) (string, string, int) { return "installation." + d.String(), "", 0 }}
+	return source{by: "installation", who: "this executor", bounds: b, rule: func(d Dimension) (string, string, int) { return "installation." + d.String(), "", 0 }}
 }
 
 // fieldOf is where the request says a dimension, the task's first; "" if nowhere.

@@ -37,8 +37,17 @@ type lease struct {
 	rec       *recorder
 }
 
+// A wanted policy is one that a lease is for.
+type wanted struct {
+	policy string
+	digest string // empty for whichever it has
+}
+
+// errChanged is a policy that is not what it was.
+var errChanged = errors.New("the policy has changed since the request was judged")
+
 // openLease takes a cell for the place and has the gate open it for the policy.
-func openLease(ctx context.Context, gate Gate, p *place.Place, policy string, rec *recorder) (*lease, *api.Error) {
+func openLease(ctx context.Context, gate Gate, p *place.Place, policy wanted, rec *recorder) (*lease, *api.Error) {
 	for try := 1; ; try++ {
 		cell, err := p.TakeCell(ctx)
 		if err != nil {
@@ -58,19 +67,22 @@ func openLease(ctx context.Context, gate Gate, p *place.Place, policy string, re
 }
 
 // open leases the cell and begins to follow the task's decisions.
-func (l *lease) open(ctx context.Context, policy string) error {
+func (l *lease) open(ctx context.Context, w wanted) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	run := l.rec.entry.Meta.ID
 	leased, err := l.gate.Lease(ctx, l.cell.ID, control.Lease{
 		Run:     run,
-		Policy:  policy,
+		Policy:  w.policy,
 		Address: l.cell.Gate,
 		Prefix:  l.cell.Prefix,
 		Pool:    l.cell.Pool,
 	})
 	if err != nil {
 		return err
+	}
+	if w.digest != "" && leased.Digest != w.digest {
+		return errChanged
 	}
 	l.decisions = follow(l.gate, run, leased, l.rec)
 	return nil
@@ -95,6 +107,8 @@ func anotherCellMayDo(err error) bool {
 func leaseFailed(err error) *api.Error {
 	var refused *control.Error
 	switch {
+	case errors.Is(err, errChanged):
+		return &api.Error{Code: api.CodePolicyDenied, Message: "what was approved is not what would run: " + err.Error(), Retryable: true}
 	case !errors.As(err, &refused):
 		return gateUnavailable(fmt.Sprintf("the gate could not be reached: %v", err))
 	case refused.Code == control.CodeStopping:

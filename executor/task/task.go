@@ -98,7 +98,7 @@ func (t *task) perform(ctx context.Context) (failure *api.Error) {
 	}
 
 	t.rec.stage("cell")
-	lease, failure := openLease(ctx, t.Gate, t.place, t.plan.Policy, t.rec)
+	lease, failure := openLease(ctx, t.Gate, t.place, t.asked(), t.rec)
 	if failure != nil {
 		return failure
 	}
@@ -117,6 +117,16 @@ func (t *task) perform(ctx context.Context) (failure *api.Error) {
 	}()
 	t.timings.Start = t.rec.since()
 	return t.work(ctx)
+}
+
+// asked is the policy that the plan asks for. What somebody has approved has to be that of
+// then, to the digest.
+func (t *task) asked() wanted {
+	w := wanted{policy: t.plan.Policy}
+	if e := t.plan.Effective; e != nil && len(e.Approvals) > 0 {
+		w.digest = e.NetworkPolicyDigest
+	}
+	return w
 }
 
 // spec is the place that the plan asks for.

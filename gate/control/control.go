@@ -51,6 +51,9 @@ type Health struct {
 	Policies []string `json:"policies"`
 	// Digests are those of the policies, by their names.
 	Digests map[string]string `json:"digests,omitempty"`
+	// Bounded are the policies that allow only hosts which they list: any other one is to
+	// be taken for one that allows any host.
+	Bounded []string `json:"bounded,omitempty"`
 	// Generation counts the allowlists that were in force since the gate's start,
 	// which is 1.
 	Generation uint64 `json:"generation"`

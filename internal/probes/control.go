@@ -89,6 +89,15 @@ var ceilings = Group{Letter: "T", Title: "Who may run what", Probes: []Probe{
 	{ID: "T4",
 		Tried: "A call with a token that is guessed, mistyped, expired or revoked, before the call or during it, or that lacks a right or gives one that it lacks.",
 		Must:  "A stranger is told nothing, a caller what it lacks; a call under way ends with its token."},
+	{ID: "T6",
+		Tried: "Something that nobody has approved is asked for: by whoever approves it as well, under another tenant's approval, in a changed profile, task or egress policy, in a wider tier.",
+		Must:  "It is refused before anything starts, and pending; the version that was approved still runs."},
+	{ID: "T7",
+		Tried: "Code that was approved is changed by one byte.",
+		Must:  "It is refused until another principal has approved that version; run and decisions verify offline, and with a changed byte they do not."},
+	{ID: "T8",
+		Tried: "A run gets ahead of its approval: many at once, withdrawn while it waits or runs, with the egress policy changed before its cell is leased, by a decision that is sent once more.",
+		Must:  "Nothing starts, what runs is ended, and the old decision is refused."},
 }}
 
 var others = Group{Letter: "X", Title: "More", Probes: []Probe{
