@@ -2,6 +2,7 @@ package executor_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/audit"
 	"sallyport/executor/secrets"
+	"sallyport/firewall"
+	"sallyport/firewall/account"
 )
 
 const (
@@ -198,5 +201,32 @@ func TestSecretUnavailable(t *testing.T) {
 	putSecret(t, dir, "ANTHROPIC_API_KEY", "another-anthropic-key")
 	if _, err := executor.New(h.config); err == nil || !strings.Contains(err.Error(), "the tests and the files both have it") {
 		t.Errorf("an executor with a key in two places: %v", err)
+	}
+}
+
+// TestSecretsOfLostRuns: what the gate tells of a run whose executor died is redacted with
+// the secrets that the run had.
+func TestSecretsOfLostRuns(t *testing.T) {
+	t.Parallel()
+	_, change := withSecrets(t)
+	h := start(t, change...)
+	id := h.begin(naming(command("echo begun; sleep 60"), "s"))
+	h.awaitText(id, "begun")
+	killed := filepath.Join(t.TempDir(), "state")
+	copyState(t, killed, h.config.State)
+	h.end()
+	h.config.State = killed
+	final := account.Receipt{Policy: "strict", Hosts: []account.ReceiptHost{{Host: strings.ToLower(releaseToken) + ".example", Kind: account.KindDNS, Verdict: firewall.Deny, Count: 1}}}
+	h.config.Boot = func(context.Context) (map[string]account.Receipt, error) {
+		return map[string]account.Receipt{id: final}, nil
+	}
+	h.boot()
+	res := *get[api.Execution](h, "/v1/executions/"+id).Result
+	wantCode(t, res, api.CodeLost)
+	if hosts := res.Receipt.Hosts; len(hosts) != 1 || hosts[0].Host != "[s redacted].example" {
+		t.Errorf("the receipt has %+v", hosts)
+	}
+	if strings.Contains(strings.ToLower(h.kept()), strings.ToLower(releaseToken)) {
+		t.Error("the secret is kept")
 	}
 }

@@ -57,21 +57,25 @@ func openKeys(c *Config) (*keyring, error) {
 func (k *keyring) there() map[string]bool {
 	ctx, cancel := context.WithTimeout(context.Background(), secretPatience)
 	defer cancel()
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	there := map[string]bool{}
-	for _, name := range keyNames() {
+	for _, name := range k.sources.Known(keyNames()) {
 		value, ok := k.sources.Have(ctx, name)
-		if !ok {
-			continue
-		}
-		there[name] = true
-		if value != "" && value != k.known[name] {
-			k.redactor.Learn(name, secrets.Text(value))
-			k.known[name] = value
+		if ok {
+			there[name] = true
+			k.learn(name, value)
 		}
 	}
 	return there
+}
+
+// learn has the redactor know a key's value, where it has one.
+func (k *keyring) learn(name, value string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if value != "" && value != k.known[name] {
+		k.redactor.Learn(name, secrets.Text(value))
+		k.known[name] = value
+	}
 }
 
 // service is what requests may ask for, with the keys that there are now.

@@ -30,6 +30,9 @@ func (r *Redactor) Learn(name, value string) {
 	r.learning.Lock()
 	defer r.learning.Unlock()
 	p := r.parts.Load()
+	if p != nil && p.knows(value) { // as most runs' redactors do the keys
+		return
+	}
 	if p == nil || r.shared {
 		p = p.clone()
 		r.shared = false
@@ -37,6 +40,24 @@ func (r *Redactor) Learn(name, value string) {
 	p.learn("["+name+" redacted]", value)
 	r.parts.Store(p)
 }
+
+// knows reports whether all pieces of a value as it is have been learnt: with each, its
+// encodings have.
+func (p *parts) knows(value string) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	s := string(fold([]byte(value)))
+	for i := firstPiece(value); i+PartLength <= len(s); i++ {
+		if p.marks[s[i:i+PartLength]] == "" {
+			return false
+		}
+	}
+	return len(s) >= PartLength
+}
+
+// firstPiece is where the pieces of a value as it is begin: what tells its issuer is in no
+// piece by itself.
+func firstPiece(value string) int { return max(0, issuer(value)-PartLength+1) }
 
 func (p *parts) learn(mark, value string) {
 	p.mu.Lock()
@@ -48,7 +69,7 @@ func (p *parts) learn(mark, value string) {
 		}
 		fresh, i := false, 0
 		if n == 0 { // as it is
-			i = max(0, issuer(value)-PartLength+1)
+			i = firstPiece(value)
 		}
 		for ; i+PartLength <= len(s); i++ {
 			fresh = p.add(s[i:i+PartLength], mark) || fresh

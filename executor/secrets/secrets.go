@@ -116,6 +116,23 @@ func (s Sources) Have(ctx context.Context, name string) (value string, ok bool) 
 	return value, !errors.As(err, &e) || e.Reason != Unknown
 }
 
+// Known are those of the names that a provider has, or may have.
+func (s Sources) Known(names []string) []string {
+	known := map[string]bool{}
+	for _, source := range s {
+		all := names // of one that cannot say
+		if l, ok := source.Provider.(lister); ok {
+			if listed, err := l.Names(); err == nil {
+				all = listed
+			}
+		}
+		for _, name := range all {
+			known[name] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !known[name] })
+}
+
 // Check looks at all secrets that can be listed, and returns who has each.
 func (s Sources) Check(ctx context.Context) (map[string]string, error) {
 	found := map[string]string{}

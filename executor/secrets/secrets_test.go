@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,6 +173,13 @@ func TestCheck(t *testing.T) {
 	found, err := all.Check(t.Context())
 	if err != nil || len(found) != 2 || found["token"] != "the files" || found["ANTHROPIC_API_KEY"] != "the environment" {
 		t.Fatalf("%v, %v", found, err)
+	}
+	asked := []string{"token", "leased", "NONE", "other", "ANTHROPIC_API_KEY"}
+	if known := all[:2].Known(asked); !slices.Equal(known, []string{"token", "ANTHROPIC_API_KEY"}) {
+		t.Errorf("known are %q", known)
+	}
+	if known := all.Known(asked); !slices.Equal(known, asked) { // a vault may have any
+		t.Errorf("with a vault known are %q", known)
 	}
 	put(t, dir, "ANTHROPIC_API_KEY", value)
 	put(t, dir, "OPENAI_API_KEY", "short")
