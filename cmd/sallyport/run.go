@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -47,6 +48,7 @@ type runOptions struct {
 	request api.Config
 	timeout time.Duration
 	gitHub  gitHubOptions
+	secrets []string
 	json    bool
 }
 
@@ -80,6 +82,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVar(&o.request.Variant, "variant", "", "reasoning effort: off, minimal, low, medium, high or xhigh")
 	f.BoolVar(&o.request.WebSearch, "web-search", false, "give the agent its web search")
 	f.StringArrayVar(&o.request.Artifacts, "artifact", nil, "files of the workspace to keep, as a glob; may be repeated")
+	f.StringSliceVar(&o.secrets, "secret", nil, "name of a secret that the run is given; may be repeated")
 	o.gitHub.flags(f)
 	f.BoolVar(&o.json, "json", false, "print the result as JSON, and nothing else")
 	return cmd
@@ -122,6 +125,11 @@ func (a *app) request(o runOptions, args []string, dash int) (api.Request, error
 	var err error
 	if req.Opts.GithubAccess, err = o.gitHub.access(); err != nil {
 		return req, err
+	}
+	if len(o.secrets) > 0 {
+		if req.Opts.Security, err = json.Marshal(map[string][]string{"secrets": o.secrets}); err != nil {
+			return req, err
+		}
 	}
 	req.Prompt, err = a.prompt(o.prompt, words, argv)
 	return req, err

@@ -122,7 +122,7 @@ func withoutSecretsIn(text []byte, redactor *redact.Redactor) ([]byte, error) {
 // approved finds the approvals that a run relies on, and the tiers that they bound it to. What is
 // not approved becomes pending by this very request, which is refused.
 func (d *Dispatcher) approved(by caller.Caller, p *plan.Plan, e *policy.Effective) (tiers []string, problem *api.Problem) {
-	needed, err := subjects(p, e, d.runner.Redactor.String(taskName(p)))
+	needed, err := subjects(p, e, d.redactorOf(p).String(taskName(p)))
 	if err == nil && len(needed) == 0 {
 		return nil, nil
 	}
