@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 	"executor/approval":         {"executor/api", "executor/caller"},
 	"executor/webhook":          {"firewall"},
 	"executor/audit":            {"internal/fileowner"},
+	"executor/audit/ocsf":       {"firewall", "firewall/account", "executor/audit"},
 	"executor/caller":           {"internal/fileowner"},
 	"executor/redact":           {},
 	"executor/secrets":          {"executor/redact", "internal/fileowner"},

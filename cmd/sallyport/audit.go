@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"sallyport/cmd/sallyport/formats"
 	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/audit"
 	"sallyport/executor/statedir"
@@ -32,32 +34,26 @@ the user whose executor it is; "sallyport verify" needs none of that.`,
 }
 
 func (a *app) auditExportCommand() *cobra.Command {
-	var output string
+	var output, format string
 	cmd := &cobra.Command{
 		Use:   "export [RUN...]",
 		Short: "Write the log, or the records of some runs, to a file for others",
 		Long: `export writes the whole log, or the records of the runs that are named and of the keys,
-to standard output or to a new file. Whoever has a public key of the log can verify it.`,
-		Example: "  sallyport audit export -o audit.ndjson\n  sallyport audit export 01m7xs3ty1hj73cr72jnejwmy0 -o run.ndjson",
+to standard output or to a new file. Whoever has a public key of the log can verify it. The
+formats ocsf and otel are for programs that collect events: their lines are not signed.`,
+		Example: "  sallyport audit export -o audit.ndjson\n  sallyport audit export 01m7xs3ty1hj73cr72jnejwmy0 -o run.ndjson\n  sallyport audit export --format ocsf -o events.ndjson",
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.auditExport(output, args)
+			return a.auditExport(output, format, args)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `file` to write, which must not be there yet")
+	cmd.Flags().StringVar(&format, "format", formats.Own, "the `format`: "+strings.Join(formats.Names, ", "))
 	return cmd
 }
 
-func (a *app) auditExport(output string, runs []string) (err error) {
-	found := map[string]bool{}
-	var want func(audit.Record) bool
-	if len(runs) > 0 {
-		want = func(r audit.Record) bool {
-			chosen := slices.Contains(runs, r.Execution)
-			if chosen {
-				found[r.Execution] = true
-			}
-			return chosen
-		}
+func (a *app) auditExport(output, format string, runs []string) (err error) {
+	if !slices.Contains(formats.Names, format) {
+		return fmt.Errorf("--format is %q: write one of %s", format, strings.Join(formats.Names, ", "))
 	}
 	w := a.stdout
 	if output != "" {
@@ -72,7 +68,18 @@ func (a *app) auditExport(output string, runs []string) (err error) {
 		}()
 		w = f
 	}
-	if err := audit.Export(w, statedir.Audit(a.stateDir()), want); err != nil {
+	var want func(audit.Record) bool
+	found := map[string]bool{}
+	if len(runs) > 0 {
+		want = func(r audit.Record) bool {
+			if !slices.Contains(runs, r.Execution) {
+				return false
+			}
+			found[r.Execution] = true
+			return true
+		}
+	}
+	if err := formats.Export(w, format, statedir.Audit(a.stateDir()), want); err != nil {
 		return noLog(err)
 	}
 	for _, run := range runs {
