@@ -35,6 +35,10 @@ func writeProblem(w http.ResponseWriter, p *api.Problem) {
 	switch p.Status {
 	case http.StatusServiceUnavailable:
 		tellWait(w, retryAfter)
+	case http.StatusTooManyRequests:
+		if ms, ok := p.Details["retryAfterMs"].(int64); ok {
+			tellWait(w, time.Duration(ms)*time.Millisecond)
+		}
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sallyport"`)
 	}

@@ -43,7 +43,6 @@ func (e *Executor) postBoundaryCheck(w http.ResponseWriter, r *http.Request, _ c
 			"the boundary was checked a moment ago; the next check can be asked for in %v", wait.Round(time.Second/10)))
 		p.Retryable = true
 		p.Details = map[string]any{"retryAfterMs": wait.Milliseconds() + 1}
-		tellWait(w, wait)
 		writeProblem(w, p)
 		return
 	}
@@ -54,8 +53,8 @@ func (e *Executor) postBoundaryCheck(w http.ResponseWriter, r *http.Request, _ c
 	writeJSON(w, http.StatusOK, report)
 }
 
-func (e *Executor) getCapabilities(w http.ResponseWriter, _ *http.Request, _ caller.Caller) {
-	c, p := e.Capabilities()
+func (e *Executor) getCapabilities(w http.ResponseWriter, _ *http.Request, by caller.Caller) {
+	c, p := e.Capabilities(by)
 	if p != nil {
 		writeProblem(w, p)
 		return

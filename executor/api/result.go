@@ -112,6 +112,7 @@ const (
 	CodeGithubToken      Code = "github_token_failed"
 	CodeSecret           Code = "secret_unavailable" // details.secret and details.reason
 	CodeBudget           Code = "budget_exceeded"    // details.costUsd or details.tokens
+	CodeQuota            Code = "quota_exceeded"     // details.quota
 )
 
 // Error is why an execution failed after it had started.

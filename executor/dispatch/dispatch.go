@@ -51,6 +51,7 @@ type Dispatcher struct {
 	engine    *throttledQuestion              // whether it can be used
 	state     *throttledQuestion              // whether it can be written to
 	queue     *queue.Queue
+	spending  spending
 
 	// background is ended by Shutdown.
 	background context.Context

@@ -57,6 +57,7 @@ func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ti
 	if err := entry.Finish(res); err != nil {
 		log.Error("the result could not be recorded", "error", err)
 	}
+	d.spending.end(id)
 	d.audit.tell(signed, entry)
 	d.sweep()
 }

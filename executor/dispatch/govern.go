@@ -59,19 +59,19 @@ func (d *Dispatcher) judgeWithin(by caller.Caller, req api.Request, kept *policy
 // planned makes the plan of a request that needs no approval, or has it.
 func (d *Dispatcher) planned(by caller.Caller, req api.Request, kept *policy.Kept, health control.Health) (*plan.Plan, *policy.Effective, *api.Problem) {
 	effective, missing, problem := d.govern(by, req, kept, health)
-	all := d.service()
-	if missing {
+	service, policies := d.serviceOf(by.Tenant, health.Policies)
+	if missing && len(service.Images) > 0 && len(service.Agents) > 0 && len(service.Tiers) > 0 {
 		// What is not there at all, or has no name that could be, the plan refuses in its
 		// own words; if it does not, the policy's refusal stands.
-		if _, own := all.Judge(by, req, health.Policies); own != nil {
+		if _, own := service.Judge(by, req, policies); own != nil {
 			return nil, nil, own
 		}
 	}
 	if problem != nil {
 		return nil, nil, problem
 	}
-	service := held(all, effective)
-	p, problem := service.Judge(by, within(req, effective, &service), health.Policies)
+	service = held(service, effective)
+	p, problem := service.Judge(by, within(req, effective, &service), policies)
 	if problem != nil {
 		return nil, nil, problem
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sallyport/executor/api"
+	"sallyport/executor/caller"
 	"sallyport/executor/plan"
 	"sallyport/executor/proof"
 	"sallyport/executor/statedir"
@@ -105,20 +106,20 @@ func text(err error) string {
 	return err.Error()
 }
 
-// Capabilities are what requests may ask for.
-func (d *Dispatcher) Capabilities() (api.Capabilities, *api.Problem) {
+// Capabilities are what a caller's requests may ask for.
+func (d *Dispatcher) Capabilities(by caller.Caller) (api.Capabilities, *api.Problem) {
 	health, p := d.gateHealth()
 	if p != nil {
 		return api.Capabilities{}, p
 	}
-	s := d.service()
+	s, policies := d.serviceOf(by.Tenant, health.Policies)
 	c := api.Capabilities{
-		Github:             d.github(),
+		Github:             d.github(s.GitHub),
 		Version:            d.cfg.Version,
 		Agents:             s.AgentNames(),
 		Backends:           s.Backends,
 		Images:             s.Images,
-		Policies:           s.Offered(health.Policies),
+		Policies:           s.Offered(policies),
 		PolicyDigest:       health.Digest,
 		DefaultModel:       s.Model,
 		WebSearchProviders: s.SearchProviders(),
@@ -139,16 +140,16 @@ func (d *Dispatcher) Capabilities() (api.Capabilities, *api.Problem) {
 }
 
 // github is what requests may ask of GitHub, nil for nothing.
-func (d *Dispatcher) github() *api.GithubCapability {
+func (d *Dispatcher) github(s *plan.GitHubService) *api.GithubCapability {
 	g := d.cfg.GitHub
 	if g == nil {
 		return nil
 	}
 	return &api.GithubCapability{
-		Profiles: d.cfg.Service.GitHub.Profiles.Names(),
+		Profiles: s.Names(),
 		Host:     g.Host,
 		Source:   g.Source,
-		AppKey:   d.cfg.Service.GitHub.AllowKey,
+		AppKey:   s.AllowKey,
 	}
 }
 

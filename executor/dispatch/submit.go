@@ -66,6 +66,9 @@ func (d *Dispatcher) attempt(by caller.Caller, req api.Request, key string) (*st
 		return nil, problem
 	}
 	meta.ID, meta.Accepted = newID(arrived), arrived
+	if problem := d.afford(p, meta.ID); problem != nil {
+		return nil, problem
+	}
 	meta.Agent, meta.Policy, meta.Backend = p.Adapter.Name, p.Policy, p.Backend
 	redactor := d.redactorOf(p)
 	meta.TaskID, meta.Model = redactor.String(req.Opts.TaskID), redactor.String(p.Request.Config.Model)
@@ -183,11 +186,13 @@ func (d *Dispatcher) space(p *plan.Plan) *api.Problem {
 
 // place admits a plan to the queue, or says why not. The caller holds admission.
 func (d *Dispatcher) place(id string, p *plan.Plan) (*queue.Ticket, *api.Problem) {
-	ticket, refusal := d.queue.Admit(queue.Job{ID: id, Directories: queue.Directories{
-		Workspace: p.Dir, Sessions: p.SessionsDir, Context: p.ContextDir, Skills: p.SkillDirs,
-	}})
+	quotas := d.cfg.Profiles.Profiles().Share(p.Caller.Tenant).Quotas
+	ticket, refusal := d.queue.Admit(queue.Job{
+		ID: id, Tenant: p.Caller.Tenant, Quota: &queue.Quota{Running: quotas.Running, Waiting: quotas.Waiting},
+		Directories: queue.Directories{Workspace: p.Dir, Sessions: p.SessionsDir, Context: p.ContextDir, Skills: p.SkillDirs},
+	})
 	if refusal != nil {
-		return nil, busy(refusal)
+		return nil, busy(p.Caller, refusal)
 	}
 	if problem := unmoved(p); problem != nil {
 		ticket.Leave()
@@ -197,8 +202,10 @@ func (d *Dispatcher) place(id string, p *plan.Plan) (*queue.Ticket, *api.Problem
 }
 
 // busy says to a caller why the queue has no place.
-func busy(r *queue.Refusal) *api.Problem {
+func busy(by caller.Caller, r *queue.Refusal) *api.Problem {
 	switch r.Reason {
+	case queue.Quotas:
+		return quotaExceeded("waiting", "runs of the tenant that wait", r.Limit, r.Limit, waitForPlace)
 	case queue.Full:
 		return api.Unavailable(api.CodeBusy, fmt.Sprintf("%d runs are under way or waiting, which is the limit; try again later", r.Limit))
 	case queue.Overlap:
@@ -206,6 +213,9 @@ func busy(r *queue.Refusal) *api.Problem {
 			queue.Workspace: "config.cwd", queue.Sessions: "config.sessionsDir", queue.Context: "config.agentContextDir",
 			queue.Skills: "config.skillPaths",
 		}[r.Use]
+		if !by.Sees(r.Tenant) {
+			return conflict(field, field+" overlaps what a run uses that is under way")
+		}
 		p := conflict(field, fmt.Sprintf("%s overlaps what execution %s uses, which is under way", field, r.Holder))
 		p.Details["executionId"] = r.Holder
 		return p

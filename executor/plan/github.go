@@ -13,9 +13,19 @@ import (
 // A GitHubService is what the executor offers of GitHub.
 type GitHubService struct {
 	Profiles *scope.Profiles
+	// Offered are those of them that a request may name; if nil, all.
+	Offered []string
 	// AllowKey is the service's ceiling for the App's private key: without it no run
 	// gets the key, whatever its profile says.
 	AllowKey bool
+}
+
+// Names are the profiles that a request may name.
+func (g *GitHubService) Names() []string {
+	if g.Offered != nil {
+		return g.Offered
+	}
+	return g.Profiles.Names()
 }
 
 // GitHub is what one run may do on GitHub.
@@ -41,8 +51,8 @@ func (s *Service) judgeGitHub(p *Plan) *api.Problem {
 		}
 	}
 	profile, ok := s.GitHub.Profiles.Get(a.Profile)
-	if !ok {
-		return unknownValue("opts.githubAccess.profile", a.Profile, s.GitHub.Profiles.Names())
+	if names := s.GitHub.Names(); !ok || !slices.Contains(names, a.Profile) {
+		return unknownValue("opts.githubAccess.profile", a.Profile, names)
 	}
 	if problem := s.judgeKey(a, profile); problem != nil {
 		return problem

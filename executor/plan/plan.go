@@ -42,6 +42,9 @@ type Plan struct {
 	Artifacts   []string
 	// GitHub is what the run may do on GitHub, nil for nothing.
 	GitHub *GitHub
+	// Charge notes what the run's models cost, in US dollars as the agent reports it, and
+	// says that its tenant may spend no more; nil where nobody counts.
+	Charge func(usd float64) *api.Error
 	// Effective is what the run may do at most; nil only where nobody computed it.
 	Effective *api.EffectivePolicy
 	// Worker is the code that the run brings along, nil for none.

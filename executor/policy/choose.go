@@ -76,7 +76,7 @@ func (r *resolution) one(d Dimension, from, fallback string) (string, *Denial) {
 	s := r.narrowest(d, fallback)
 	den := &Denial{By: s.by, Field: r.fieldOf(d)}
 	den.Rule, den.File, den.Line = s.rule(d)
-	den.Detail = fmt.Sprintf("no %s is left to take: %s has %s (%s)", nouns[d], s.who, limited(s.bounds[d]), at(den.Rule, den.File, den.Line))
+	den.Detail = fmt.Sprintf("no %s is left to take: %s has %s (%s)", nouns[d], s.who, limited(r.told(s, d)), at(den.Rule, den.File, den.Line))
 	if len(met.names) > 0 {
 		den.Detail = fmt.Sprintf("the default %s %s is not allowed (%s); name one of %s", nouns[d], quote(fallback), at(den.Rule, den.File, den.Line), met)
 	}

@@ -44,20 +44,11 @@ func (r *reader) secret(kv strictyaml.Pair) Secret {
 	return s
 }
 
-func (r *reader) tenant(kv strictyaml.Pair) *ceiling {
-	c := &ceiling{who: "the tenant " + kv.Key, field: wordTenants + "." + kv.Key, line: kv.At.Line}
-	r.bounds(c, kv.Value, true)
-	if c.bounds[ProfileNames] == nil {
-		r.Fault(kv.At, c.field, "has no profiles: name those that the tenant may ask for, or write \"profiles: all\"")
-	}
-	return c
-}
-
 // A profile is what an operator has approved: what it does not name it does not have,
 // but for what every run has.
 func (r *reader) profile(kv strictyaml.Pair) *ceiling {
 	c := &ceiling{who: "the profile " + kv.Key, field: wordProfiles + "." + kv.Key, line: kv.At.Line}
-	r.bounds(c, kv.Value, false)
+	r.bounds(c, kv.Value)
 	for _, d := range []Dimension{Egress, Tasks} {
 		if c.bounds[d] == nil {
 			r.Fault(kv.At, c.field, "has no %s: each profile says it explicitly, if need be \"%s: all\"", d, d)

@@ -69,6 +69,13 @@ var top = Bounds{
 	Approval: Unreviewed,
 }
 
+// nothing is the least.
+var nothing = Bounds{
+	ProfileNames: Set{}, SandboxMode: PerTask, Strength: Machine, Providers: Set{}, Templates: Set{}, Images: Set{}, Agents: Set{},
+	Tiers: Set{}, Egress: Set{}, GitHub: Set{}, Repositories: Set{}, ProviderKeys: Set{}, Secrets: Set{}, Tasks: Set{}, Gateways: Set{},
+	Time: Duration(0), IdleTime: Duration(0), CostUSD: Cost(0), Tokens: Count(0), Approval: Reviewed,
+}
+
 // A Mode says which tasks run in a sandbox, and how many share one. The zero Mode is
 // the strictest.
 type Mode int
@@ -134,7 +141,7 @@ type Cost int64
 func (c Cost) Meet(v Value) Value       { return lower(c, v) }
 func (c Cost) LessOrEqual(v Value) bool { return c <= v.(Cost) }
 func (c Cost) String() string {
-	return amount(int64(c), "$"+strconv.FormatFloat(float64(c)/1e6, 'f', -1, 64))
+	return amount(int64(c), "$"+strconv.FormatFloat(c.USD(), 'f', -1, 64))
 }
 
 // A Count bounds a number.
@@ -143,6 +150,9 @@ type Count int64
 func (c Count) Meet(v Value) Value       { return lower(c, v) }
 func (c Count) LessOrEqual(v Value) bool { return c <= v.(Count) }
 func (c Count) String() string           { return amount(int64(c), strconv.FormatInt(int64(c), 10)) }
+
+// USD is the cost in dollars.
+func (c Cost) USD() float64 { return float64(c) / 1e6 }
 
 func amount(n int64, text string) string {
 	if n == math.MaxInt64 {

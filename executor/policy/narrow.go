@@ -76,7 +76,7 @@ func (r *resolution) narrowings() (told []api.Narrowing) {
 				if w == nil || v.LessOrEqual(w) || names && choice {
 					continue
 				}
-				told = append(told, narrowing(Dimension(d), s, by, v, v.Meet(w)))
+				told = append(told, r.narrowing(Dimension(d), s, by, v, v.Meet(w)))
 				break
 			}
 		}
@@ -84,9 +84,9 @@ func (r *resolution) narrowings() (told []api.Narrowing) {
 	return told
 }
 
-func narrowing(d Dimension, of, by source, from, to Value) api.Narrowing {
+func (r *resolution) narrowing(d Dimension, of, by source, from, to Value) api.Narrowing {
 	n := api.Narrowing{Field: d.String(), Of: of.by, From: from.String(), To: to.String(), By: by.by}
 	n.Rule, n.File, n.Line = by.rule(d)
-	n.Reason = fmt.Sprintf("%s has %s; %s allows %s at most (%s)", of.who, limited(from), by.who, limited(by.bounds[d]), at(n.Rule, n.File, n.Line))
+	n.Reason = fmt.Sprintf("%s has %s; %s allows %s at most (%s)", of.who, limited(from), by.who, limited(r.told(by, d)), at(n.Rule, n.File, n.Line))
 	return n
 }

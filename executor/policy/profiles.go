@@ -43,6 +43,7 @@ type Profiles struct {
 	byDefault string
 	service   *ceiling // says nothing where the file has none
 	tenants   map[string]*ceiling
+	shares    map[string]Share // of the tenants
 	profiles  map[string]*ceiling
 	templates map[string]*template
 	providers map[string]*provider
@@ -179,6 +180,9 @@ func (ps *Profiles) canonical() string {
 		for _, name := range slices.Sorted(maps.Keys(sort)) {
 			b.WriteString(sort[name].canonical())
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(ps.shares)) {
+		b.WriteString(ps.shares[name].canonical(ps.tenants[name].field))
 	}
 	for _, name := range slices.Sorted(maps.Keys(ps.templates)) {
 		t := ps.templates[name]

@@ -39,10 +39,13 @@ const (
 	maxLevels = 16      // a real file has four
 )
 
-type reader struct{ strictyaml.Reader }
+type reader struct {
+	strictyaml.Reader
+	rooted []rooted // directories of the tenants so far
+}
 
 func newReader(name string) *reader {
-	return &reader{strictyaml.Reader{File: name, Rules: strictyaml.Rules{
+	return &reader{Reader: strictyaml.Reader{File: name, Rules: strictyaml.Rules{
 		MaxBytes: maxFile, MaxLevels: maxLevels,
 		Needs:   "it needs version, default and profiles",
 		Quote:   quote,
@@ -54,7 +57,7 @@ func newReader(name string) *reader {
 func (r *reader) file(body ast.Node) *Profiles {
 	ps := &Profiles{
 		file: r.File, service: &ceiling{who: "the service", field: wordService},
-		tenants: map[string]*ceiling{}, profiles: map[string]*ceiling{}, templates: map[string]*template{}, providers: map[string]*provider{},
+		tenants: map[string]*ceiling{}, shares: map[string]Share{}, profiles: map[string]*ceiling{}, templates: map[string]*template{}, providers: map[string]*provider{},
 		secrets: map[string]Secret{},
 	}
 	fields := r.Mapping(body, "", wordVersion, wordPolicyVersion, wordDefault, wordService, wordTenants, wordProviders, wordTemplates, wordSecrets, wordProfiles)
@@ -74,10 +77,10 @@ func (r *reader) file(body ast.Node) *Profiles {
 		ps.secrets[kv.Key] = r.secret(kv)
 	}
 	if n, ok := fields[wordService]; ok {
-		r.bounds(ps.service, n, false)
+		r.bounds(ps.service, n)
 	}
 	for _, kv := range r.named(fields[wordTenants], wordTenants) {
-		ps.tenants[kv.Key] = r.tenant(kv)
+		ps.tenants[kv.Key], ps.shares[kv.Key] = r.tenant(kv)
 	}
 	if _, ok := fields[wordProfiles]; !ok {
 		r.missing(wordProfiles, "without a profile nobody may run anything; docs/profiles.md has some to begin with")
@@ -119,22 +122,17 @@ func (r *reader) named(n ast.Node, field string) (pairs []strictyaml.Pair) {
 	return pairs
 }
 
-// bounds reads the dimensions that c says something about.
-func (r *reader) bounds(c *ceiling, n ast.Node, tenant bool) {
-	known := slices.Clone(keys[:])
-	if tenant {
-		known = append([]string{wordDefault}, known...)
-	}
-	fields := r.Mapping(n, c.field, known...)
-	if d, ok := fields[wordDefault]; ok {
-		c.byDefault = r.word(d, c.field+"."+wordDefault, nameForm, nameFormText)
-	}
+// bounds reads the dimensions that c says something about. It returns all members, of
+// which there may be others.
+func (r *reader) bounds(c *ceiling, n ast.Node, others ...string) map[string]ast.Node {
+	fields := r.Mapping(n, c.field, append(others, keys[:]...)...)
 	for d, key := range keys {
 		if n, ok := fields[key]; ok {
 			c.bounds[d] = r.value(Dimension(d), n, c.field+"."+key)
 			c.lines[d] = strictyaml.Start(n).Line
 		}
 	}
+	return fields
 }
 
 func (r *reader) value(d Dimension, n ast.Node, field string) Value {

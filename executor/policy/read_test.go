@@ -58,6 +58,7 @@ func TestDigest(t *testing.T) {
 	for change, same := range map[[2]string]bool{
 		{"# The most", "# Less"}: true, {"time: 4h", "time: PT4H"}: true, {"[acme/*]", "[ACME/*]"}: true,
 		{"time: 4h", "time: 5h"}: false, {"policyVersion: 7", "policyVersion: 8"}: false, {"default: standard ", "default: release-sandbox "}: false,
+		{"/sallyport/acme]", "/sallyport/other]"}: false, {"waiting: 20", "waiting: 21"}: false, {"stored: 50GiB", "stored: 51200MiB"}: true,
 		{"backend: docker", "backend: local"}: false, {"tier: standard", "tier: large"}: false, {"env: GH_TOKEN", "file: GH_TOKEN"}: false, {"secrets: [github-release-token]", "secrets: none"}: false,
 	} {
 		changed := strings.Replace(text, change[0], change[1], 1)

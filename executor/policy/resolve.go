@@ -287,8 +287,17 @@ var nouns = [dimensions]string{
 func (r *resolution) denied(d Dimension, s source, name, field string) *Denial {
 	den := &Denial{By: s.by, Field: field}
 	den.Rule, den.File, den.Line = s.rule(d)
-	den.Detail = fmt.Sprintf("the %s %s is not allowed: %s has %s (%s)", nouns[d], quote(name), s.who, limited(s.bounds[d]), at(den.Rule, den.File, den.Line))
+	den.Detail = fmt.Sprintf("the %s %s is not allowed: %s has %s (%s)", nouns[d], quote(name), s.who, limited(r.told(s, d)), at(den.Rule, den.File, den.Line))
 	return den
+}
+
+// told is what a tenant is told of a source's bounds: of what is installed no more than
+// it may have itself.
+func (r *resolution) told(s source, d Dimension) Value {
+	if s.by != "installation" {
+		return s.bounds[d]
+	}
+	return s.bounds[d].Meet(r.Ceiling(r.Tenant)[d])
 }
 
 // limited is a value that may be long, for a sentence.

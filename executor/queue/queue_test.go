@@ -157,6 +157,89 @@ func TestFullAndClosed(t *testing.T) {
 	}
 }
 
+// TestQuotas takes jobs of two tenants through a queue, step by step as in TestTurns: the
+// first letter of a job is its tenant, and "!a2" says that the job is refused.
+func TestQuotas(t *testing.T) {
+	for name, tt := range map[string]struct {
+		quota queue.Quota // of a
+		steps string
+	}{
+		"one runs, one waits":              {queue.Quota{Running: 1, Waiting: 1}, "+a1 a1; +a2 a1; !a3 a1; -a1 a2; +a3 a2; -a2 a3"},
+		"others begin beside who waits":    {queue.Quota{Running: 1, Waiting: 9}, "+a1 a1; +a2 a1; +b1 a1 b1; +b2 a1 b1 b2; -b1 a1 b2; -a1 a2 b2"},
+		"who waits longest goes first":     {queue.Quota{Running: 1, Waiting: 9}, "+a1 a1; +a2 a1; +a3 a1; -a1 a2; -a2 a3"},
+		"none waits":                       {queue.Quota{Running: 2, Waiting: 0}, "+a1 a1; +a2 a1 a2; !a3 a1 a2; -a1 a2; +a3 a2 a3"},
+		"none waits for others either":     {queue.Quota{Running: 2, Waiting: 0}, "+b1 b1; +b2 b1 b2; +b3 b1 b2 b3; !a1 b1 b2 b3; -b2 b1 b3; +a1 b1 b3 a1"},
+		"who waits leaves its place":       {queue.Quota{Running: 1, Waiting: 1}, "+a1 a1; +a2 a1; -a2 a1; +a3 a1; !a4 a1; -a1 a3"},
+		"places are bounded for all still": {queue.Quota{Running: 9, Waiting: 9}, "+a1 a1; +a2 a1 a2; +a3 a1 a2 a3; +a4 a1 a2 a3; -a1 a2 a3 a4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &floor{t: t, q: queue.New(3, 9, 100, 1), tickets: map[string]*queue.Ticket{}}
+			for step := range strings.SplitSeq(tt.steps, "; ") {
+				act, want, _ := strings.Cut(step, " ")
+				id := act[1:]
+				job := queue.Job{ID: id, Tenant: id[:1]}
+				if job.Tenant == "a" {
+					job.Quota = &tt.quota
+				}
+				switch act[0] {
+				case '-':
+					f.leave(id)
+				case '+':
+					if refusal := f.admit(job); refusal != nil {
+						t.Fatalf("%s: refused: %+v", act, refusal)
+					}
+				case '!':
+					if refusal := f.admit(job); refusal == nil || *refusal != (queue.Refusal{Reason: queue.Quotas, Limit: tt.quota.Waiting}) {
+						t.Fatalf("%s: %+v", act, refusal)
+					}
+				}
+				if got := strings.ReplaceAll(f.running(), ":100", ""); got != want {
+					t.Fatalf("after %s: %q, want %q", act, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestRandomQuotas takes tenants with quotas through random steps: no tenant has more
+// places than it may, and none of its jobs waits while it has one and a place is free.
+func TestRandomQuotas(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		running := 1 + random.IntN(4)
+		f := &floor{t: t, q: queue.New(running, 20, 100, 1), tickets: map[string]*queue.Ticket{}}
+		quotas := map[string]*queue.Quota{"a": {Running: 1 + random.IntN(3), Waiting: random.IntN(3)}, "b": {Running: 1, Waiting: 5}, "c": nil}
+		for step := range 100 {
+			if tenant := string("abc"[random.IntN(3)]); random.IntN(2) == 0 {
+				f.admit(queue.Job{ID: tenant + fmt.Sprint(step), Tenant: tenant, Quota: quotas[tenant]})
+			} else if len(f.order) > 0 {
+				f.leave(f.order[random.IntN(len(f.order))])
+			}
+			has, begun := map[string]int{}, map[string]bool{}
+			for _, job := range strings.Fields(f.running()) {
+				id, _, _ := strings.Cut(job, ":")
+				has[id[:1]]++
+				begun[id] = true
+			}
+			waits := map[string]int{}
+			for _, id := range f.order {
+				quota := quotas[id[:1]]
+				if !begun[id] && len(begun) < running && (quota == nil || has[id[:1]] < quota.Running) {
+					t.Fatalf("%s waits beside a free place: %v run of %d", id, begun, running)
+				}
+				if !begun[id] {
+					waits[id[:1]]++
+				}
+			}
+			for tenant, quota := range quotas {
+				if quota != nil && (has[tenant] > quota.Running || waits[tenant] > quota.Waiting) {
+					t.Fatalf("%s has %d and %d of %+v", tenant, has[tenant], waits[tenant], quota)
+				}
+			}
+		}
+	}
+}
+
 // TestRandomTurns takes a queue through random steps: no more jobs run than may, none
 // waits beside a free place, they begin in the order of their arrival, and no two have
 // the same user but the last.

@@ -38,7 +38,7 @@ func newRecorder(r *Runner, p *plan.Plan, e *store.Entry, redactor *redact.Redac
 		cwd = backend.WorkspaceDir
 	}
 	rec := &recorder{
-		entry: e, limit: p.Limits.OutputBytes, spent: &budget{costUSD: p.Limits.CostUSD, tokens: p.Limits.Tokens}, log: r.Log.With("run", e.Meta.ID), redactor: redactor, fail: fail,
+		entry: e, limit: p.Limits.OutputBytes, spent: &budget{costUSD: p.Limits.CostUSD, tokens: p.Limits.Tokens, charge: p.Charge}, log: r.Log.With("run", e.Meta.ID), redactor: redactor, fail: fail,
 		session: sessionlog.New(p.SessionsDir, cwd, e.Meta.ID),
 	}
 	rec.session.Prompt(rec.redactor.String(p.Request.Prompt))
@@ -99,6 +99,7 @@ func fromAgent(t api.EventType) bool {
 type budget struct {
 	costUSD float64
 	tokens  int64
+	charge  func(usd float64) *api.Error // what all runs of a tenant take; nil for none
 
 	mu   sync.Mutex // guards used
 	used api.Usage
@@ -109,6 +110,10 @@ func (b *budget) add(u api.Usage) *api.Error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used.Add(u)
+	var over *api.Error
+	if b.charge != nil {
+		over = b.charge(max(u.CostUSD, 0))
+	}
 	tokens := b.used.InputTokens + b.used.OutputTokens + b.used.CacheReadTokens + b.used.CacheCreationTokens
 	switch {
 	case b.costUSD > 0 && b.used.CostUSD > b.costUSD:
@@ -121,6 +126,8 @@ func (b *budget) add(u api.Usage) *api.Error {
 			Code: api.CodeBudget, Message: fmt.Sprintf("the run's models took %d tokens; its budget is %d", tokens, b.tokens),
 			Details: map[string]any{"tokens": tokens, "budgetTokens": b.tokens},
 		}
+	case over != nil:
+		return over
 	}
 	return nil
 }
