@@ -212,17 +212,18 @@ func (c *testCells) Acquire(ctx context.Context) (backend.Cell, error) {
 		return backend.Cell{}, err
 	}
 	n := c.made.Add(1)
-	if n > 200 {
+	if n >= 1<<12 {
 		return backend.Cell{}, errors.New("no further cells")
 	}
 	c.out.Add(1)
-	base := netip.AddrFrom4([4]byte{172, 30, byte(n), 0})
+	net := [3]byte{172, byte(16 + n>>8), byte(n)}
+	base := netip.AddrFrom4([4]byte{net[0], net[1], net[2], 0})
 	return backend.Cell{
 		ID:      fmt.Sprintf("cell%d", n),
 		Holder:  "nobody",
 		Prefix:  netip.PrefixFrom(base, 28),
-		Gate:    netip.AddrFrom4([4]byte{172, 30, byte(n), 2}),
-		Sandbox: netip.AddrFrom4([4]byte{172, 30, byte(n), 3}),
+		Gate:    netip.AddrFrom4([4]byte{net[0], net[1], net[2], 2}),
+		Sandbox: netip.AddrFrom4([4]byte{net[0], net[1], net[2], 3}),
 	}, nil
 }
 
