@@ -44,6 +44,8 @@ var allowed = map[string][]string{
 	"executor/webhook":          {"firewall"},
 	"executor/audit":            {"internal/fileowner"},
 	"executor/audit/ocsf":       {"firewall", "firewall/account", "executor/audit"},
+	"executor/archive":          {"executor/audit", "executor/state", "executor/statedir"},
+	"executor/state":            {},
 	"executor/caller":           {"internal/fileowner"},
 	"executor/redact":           {},
 	"executor/secrets":          {"executor/redact", "internal/fileowner"},

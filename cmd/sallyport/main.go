@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport/cmd/sallyport/approvals"
+	"sallyport/cmd/sallyport/backup"
 	"sallyport/cmd/sallyport/terminal"
 	"sallyport/executor/api"
 	"sallyport/executor/client"
@@ -181,6 +182,7 @@ func (a *app) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&a.tenant, "tenant", "", "whose runs, artifacts and tokens, for who operates the service; \"all\" for every tenant's")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	root.AddCommand(a.runCommand(), a.checkCommand(), a.explainCommand(), a.policyCommand(), a.diffCommand(), a.learnCommand(), a.receiptCommand(), a.doctorCommand(), a.runsCommand(), a.logsCommand(), a.artifactsCommand(), a.approvalsCommand(), a.auditCommand(), a.verifyCommand(), a.tokenCommand(), a.tokensCommand())
+	root.AddCommand(backup.Commands(a.stateDir, a.stdout, exactly("FILE"))...)
 	return root
 }
 

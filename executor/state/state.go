@@ -36,6 +36,25 @@ func Open(ctx context.Context, path string) (*sql.DB, error) {
 	return db, nil
 }
 
+// Attach opens the database in a file that is there, which an executor may be using, as it
+// is: no table of it is changed.
+func Attach(ctx context.Context, path string) (*sql.DB, error) {
+	_, err := os.Stat(path)
+	var db *sql.DB
+	if err == nil {
+		db, err = connect(path)
+	}
+	if err == nil {
+		if err = db.PingContext(ctx); err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the database %s: %w", path, err)
+	}
+	return db, nil
+}
+
 func open(ctx context.Context, path string) (*sql.DB, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) // SQLite would ask the umask
 	if err != nil {
@@ -44,6 +63,17 @@ func open(ctx context.Context, path string) (*sql.DB, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
+	db, err := connect(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrate(ctx, db); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+func connect(path string) (*sql.DB, error) {
 	settings := url.Values{
 		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)"},
 		"_txlock": {"immediate"}, // a reader that turned writer could not wait for another writer
@@ -54,9 +84,6 @@ func open(ctx context.Context, path string) (*sql.DB, error) {
 	}
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
-	if err := migrate(ctx, db); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
 	return db, nil
 }
 

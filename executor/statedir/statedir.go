@@ -39,6 +39,9 @@ func Secrets(state string) string { return filepath.Join(state, secretsDir) }
 // Executions is the directory of the records of executions.
 func Executions(state string) string { return filepath.Join(state, executionsDir) }
 
+// Sessions is the directory of the session logs of runs that name none.
+func Sessions(state string) string { return filepath.Join(state, sessionsDir) }
+
 // Workspaces is the directory of the workspaces of runs that bring none.
 func Workspaces(state string) string { return filepath.Join(state, workspacesDir) }
 
