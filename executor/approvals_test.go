@@ -170,12 +170,12 @@ func TestNothingUnapprovedRuns(t *testing.T) {
 	}
 }
 
-const workerCode = "import sys\nsys.stdout.write(sys.stdin.read().upper())\n"
+const workerCode = "tr a-z A-Z\n"
 
 // worker is a request that brings code along.
 func worker(code string) string {
-	w, _ := json.Marshal(api.Worker{Name: "upper", Code: map[string]string{"upper.py": code}, Dependencies: map[string]string{"requirements.txt": "# none\n"}})
-	return fmt.Sprintf(`{"prompt":"the prompt","config":{"agent":"command","argv":["python3","/run/sallyport/worker/upper.py"]},"opts":{"worker":%s}}`, w)
+	w, _ := json.Marshal(api.Worker{Name: "upper", Code: map[string]string{"lib/upper.sh": code}, Dependencies: map[string]string{"requirements.txt": "tr\n"}})
+	return fmt.Sprintf(`{"prompt":"the prompt","config":{"agent":"command","argv":["sh","/run/sallyport/worker/lib/upper.sh"]},"opts":{"worker":%s}}`, w)
 }
 
 // TestWorkerChangedByOneByte: code that was approved runs, and code that differs by one byte
@@ -202,10 +202,8 @@ func TestWorkerChangedByOneByte(t *testing.T) {
 	if res := run(workerCode); !res.Success || res.Output != "THE PROMPT" {
 		t.Fatalf("the approved worker: %+v", res)
 	}
-	changed := strings.Replace(workerCode, "upper", "lower", 1)
-	changed = strings.Replace(changed, "lower()", "lower() ", 1)[:len(workerCode)] // the same length
-	oneByte := strings.Replace(workerCode, "\n", ";", 1)
-	for _, code := range []string{oneByte, changed} {
+	const oneByte = "tr a-y A-Z\n"
+	for _, code := range []string{oneByte, workerCode + "\n", "tr a-z A-Z"} {
 		if a := h.refused(worker(code), as["alice"]); a.ID == first.ID || a.State != api.ApprovalPending || a.Kind != api.KindWorker {
 			t.Errorf("changed code: %+v", a)
 		}
@@ -227,7 +225,7 @@ func TestWorkerChangedByOneByte(t *testing.T) {
 		CodeSHA256, DependenciesSHA256 string
 		Code                           map[string]string
 	}
-	if err := json.Unmarshal(shown.Definition, &definition); err != nil || definition.Code["upper.py"] != oneByte {
+	if err := json.Unmarshal(shown.Definition, &definition); err != nil || definition.Code["lib/upper.sh"] != oneByte {
 		t.Errorf("definition %s, %v", shown.Definition, err)
 	}
 	if r := records[0]; len(r.Task.CodeSHA256) != 64 || r.Task.CodeSHA256 != definition.CodeSHA256 || r.Task.DependenciesSHA256 != definition.DependenciesSHA256 ||
@@ -516,5 +514,72 @@ func TestApprovalEvents(t *testing.T) {
 		if resp, _ := h.do("POST", "/v1/approvals/"+a.ID+"/approve", body, "Authorization", as["bob"]); resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %s", body, resp.Status)
 		}
+	}
+}
+
+// An announced is what a webhook was told.
+type announced struct {
+	mu     sync.Mutex
+	ids    []string
+	bodies []string
+	refuse bool
+	came   chan struct{}
+}
+
+func (r *announced) Post(_ context.Context, id string, _ time.Time, body []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ids, r.bodies = append(r.ids, id), append(r.bodies, string(body))
+	select {
+	case r.came <- struct{}{}:
+	default:
+	}
+	if r.refuse {
+		return errTest
+	}
+	return nil
+}
+
+// TestApprovalsAreAnnounced: each pending approval is announced; what could not be is tried
+// again, also by the executor of after a restart, and what is decided by then is not.
+func TestApprovalsAreAnnounced(t *testing.T) {
+	_, profiles := withProfiles(t, risky)
+	r := &announced{refuse: true, came: make(chan struct{}, 1)}
+	h := start(t, profiles, func(c *executor.Config) { c.Announce = r })
+	as := h.people()
+	await := func() {
+		t.Helper()
+		select {
+		case <-r.came:
+		case <-time.After(30 * time.Second):
+			t.Fatal("nothing was announced")
+		}
+	}
+	a := h.refused(command("true"), as["alice"])
+	await()
+	decided := h.refused(command("true"), as["eve"])
+	await()
+	h.decide(decided, "refuse", as["operator"]) // of another tenant: nothing is decided
+	resp, data := h.do("POST", "/v1/approvals/"+decided.ID+"/refuse?tenant=other", fmt.Sprintf(`{"seq":%d}`, decided.Seq))
+	decode[api.Approval](t, resp, data, 200)
+	h.end()
+	r.mu.Lock()
+	first, n := r.ids[0], len(r.ids)
+	if n != 2 || !strings.Contains(r.bodies[0], `"type":"approval.pending"`) || !strings.Contains(r.bodies[0], a.ID) {
+		t.Errorf("%v %v", r.ids, r.bodies)
+	}
+	r.refuse = false
+	r.mu.Unlock()
+	h.later()
+	h.boot()
+	await()
+	h.end()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.ids) != n+1 || r.ids[n] != first || r.bodies[n] != r.bodies[0] {
+		t.Errorf("after the restart %v %v", r.ids[n:], r.bodies[n:])
+	}
+	if !strings.Contains(h.log.String(), "a pending approval could not be announced yet") {
+		t.Error("the log says nothing of it")
 	}
 }

@@ -71,6 +71,9 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	if err := setUpWebhook(s, &config); err != nil {
+		return err
+	}
 	sendTelemetry, err := setUpTelemetry(ctx, s, &config, log)
 	if err != nil {
 		return err

@@ -83,6 +83,8 @@ type settings struct {
 
 	GitHub gitHubSettings
 	OTLP   otlpSettings
+	// Webhook is told of pending approvals.
+	Webhook webhookSettings
 
 	// variables are those of the environment that hold secrets of runs, or may.
 	variables map[string]string
@@ -161,6 +163,8 @@ func (s settings) secrets() map[string]string {
 		"SALLYPORT_PROFILES":            s.Profiles,
 		"SALLYPORT_SECRETS_DIR":         s.SecretsDir,
 		"SALLYPORT_OTLP_HEADERS_FILE":   s.OTLP.HeadersFile,
+
+		"SALLYPORT_APPROVAL_WEBHOOK_SECRET_FILE": s.Webhook.SecretFile,
 	}
 	if s.Token == "" {
 		files["SALLYPORT_TOKEN_FILE"] = s.TokenFile

@@ -65,6 +65,9 @@ func New(c Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("the webhook's secret must be %d to %d bytes in base64, such as what \"openssl rand -base64 32\" prints", minSecret, maxSecret)
 	}
 	for _, p := range c.Private {
+		if p != p.Masked() {
+			return nil, fmt.Errorf("the webhook's private range %s has bits beyond its length: write %s", p, p.Masked())
+		}
 		if ok, why := firewall.JudgeRange(p); !ok {
 			return nil, fmt.Errorf("the webhook's private range %s %s", p, why)
 		}

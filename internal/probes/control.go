@@ -101,6 +101,9 @@ var ceilings = Group{Letter: "T", Title: "Who may run what", Probes: []Probe{
 	{ID: "T8",
 		Tried: "A run gets ahead of its approval: many at once, withdrawn while it waits or runs, with the egress policy changed before its cell is leased, by a decision that is sent once more.",
 		Must:  "Nothing starts, what runs is ended, and the old decision is refused."},
+	{ID: "T9",
+		Tried: "What is told of pending approvals lies at a private address or a metadata service, redirects there, or is told by somebody else.",
+		Must:  "Nothing is posted where it was not admitted, no redirect is followed, and the signature shows who told."},
 }}
 
 var others = Group{Letter: "X", Title: "More", Probes: []Probe{
