@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -19,14 +20,7 @@ import (
 func TestQuotasOfPlaces(t *testing.T) {
 	h := start(t, tenants(t, ", quotas: {running: 1, waiting: 1}", ""), func(c *executor.Config) { c.MaxRuns = 3 })
 	acme, beta := h.token("?tenant=acme", "ci", "run", "read").Token, h.token("?tenant=beta", "ci", "run", "read").Token
-	await := func(id, token, state string) {
-		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); h.state(id, token) != state; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s is %s, not %s", id, h.state(id, token), state)
-			}
-		}
-	}
+	await := h.awaitState
 	first := h.begin(command("sleep 60"), bearer(acme)...)
 	await(first, acme, api.StateRunning)
 	second := h.begin(command("sleep 60"), bearer(acme)...)
@@ -45,6 +39,16 @@ func TestQuotasOfPlaces(t *testing.T) {
 	for id, token := range map[string]string{second: acme, theirs: beta} {
 		h.do(http.MethodDelete, "/v1/executions/"+id, "", bearer(token)...)
 		await(id, token, api.StateFinished)
+	}
+}
+
+// awaitState waits until a run is in a state.
+func (h *harness) awaitState(id, token, state string) {
+	h.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); h.state(id, token) != state; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.t.Fatalf("%s is %s, not %s", id, h.state(id, token), state)
+		}
 	}
 }
 
@@ -120,5 +124,50 @@ func TestQuotaOfMoney(t *testing.T) {
 	}
 	if codes[api.CodeBudget] == 0 {
 		t.Errorf("side by side: %v", codes)
+	}
+}
+
+// TestWaitsItsTurn: the runs of a tenant that has many do not hold up those of one that has
+// few, though they came first; who waits is told where it stands, and does not wait for ever.
+func TestWaitsItsTurn(t *testing.T) {
+	h := start(t, tenants(t, ", weight: 2", ""), func(c *executor.Config) { c.MaxRuns, c.Queue = 1, 20 })
+	acme, beta := h.token("?tenant=acme", "ci", "run", "read").Token, h.token("?tenant=beta", "ci", "run", "read").Token
+	await := h.awaitState
+	const long = "sleep 60"
+	runs := h.begin(command(long), bearer(acme)...)
+	await(runs, acme, api.StateRunning)
+	second, third := h.begin(command(long), bearer(acme)...), h.begin(command(long), bearer(acme)...)
+	other := h.begin(command(long), bearer(beta)...)
+	for _, tt := range []struct {
+		id, token string
+		ahead     int
+	}{{second, acme, 0}, {third, acme, 1}, {other, beta, 0}} {
+		_, data := h.do(http.MethodGet, "/v1/executions/"+tt.id+"/events", "", bearer(tt.token)...)
+		var place *api.QueuePlace
+		for line := range strings.Lines(string(data)) {
+			var ev api.Event
+			if err := json.Unmarshal([]byte(line), &ev); err != nil {
+				t.Fatalf("%v in %q", err, line)
+			}
+			if ev.Stage == "queue" && place == nil {
+				place = ev.Queue
+			}
+		}
+		if place == nil || place.Ahead != tt.ahead || place.ExpectedWaitMS <= 0 {
+			t.Errorf("%s is told %+v, want %d ahead", tt.id, place, tt.ahead)
+		}
+	}
+	h.do(http.MethodDelete, "/v1/executions/"+runs, "", bearer(acme)...)
+	await(other, beta, api.StateRunning)
+	if state := h.state(second, acme); state != api.StateQueued {
+		t.Errorf("the second of who has had a place is %s", state)
+	}
+
+	h = start(t, func(c *executor.Config) { c.MaxRuns, c.QueueTime = 1, 500*time.Millisecond })
+	h.awaitText(h.begin(command("echo begun; sleep 60")), "begun")
+	res := h.finish(h.begin(command("true")))
+	wantCode(t, res, api.CodeBusy)
+	if !res.Error.Retryable || res.Error.Details["retryAfterMs"].(float64) < 5000 || res.Timings.Queue != -1 {
+		t.Errorf("%+v, %+v", res.Error, res.Timings)
 	}
 }

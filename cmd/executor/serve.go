@@ -187,6 +187,9 @@ func configure(
 		Users:   s.MaxRuns,
 		Queue:   s.Queue,
 
+		WorkerRuns: s.WorkerRuns,
+		QueueTime:  s.QueueTime,
+
 		DiskFloor:    place.Floor(s.DiskFloor),
 		AllowSockets: s.AllowSockets,
 

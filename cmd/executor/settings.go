@@ -53,6 +53,10 @@ type settings struct {
 
 	MaxRuns int `env:"MAX_RUNS" envDefault:"4"`
 	Queue   int `env:"QUEUE" envDefault:"64"`
+	// WorkerRuns is how many runs of one worker there are at once.
+	WorkerRuns int `env:"WORKER_RUNS" envDefault:"0"`
+	// QueueTime is how long a run waits at most.
+	QueueTime time.Duration `env:"QUEUE_TIME" envDefault:"1h"`
 	// Roots are the directories under which requests may name paths.
 	Roots []string `env:"ROOTS" envSeparator:":"`
 	// AllowSockets lets what callers name hold sockets and FIFOs, by which an agent can

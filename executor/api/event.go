@@ -37,7 +37,9 @@ type Event struct {
 
 	Execution string `json:"executionId,omitempty"`
 	Stage     string `json:"stage,omitempty"`
-	SessionID string `json:"sessionId,omitempty"`
+	// Queue is where a run stands that waits for its place, with the stage "queue".
+	Queue     *QueuePlace `json:"queue,omitempty"`
+	SessionID string      `json:"sessionId,omitempty"`
 	// MessageID is the same for all that one assistant message says: its texts,
 	// thinking, tool starts and usage. It is unique within a run.
 	MessageID string          `json:"messageId,omitempty"`
@@ -47,6 +49,13 @@ type Event struct {
 	Usage     *Usage          `json:"usage,omitempty"`
 	Decision  *account.Record `json:"decision,omitempty"`
 	Result    *Result         `json:"result,omitempty"`
+}
+
+// A QueuePlace is where a run stands among those that wait. Those that come later may
+// overtake it, by the weights of tenants.
+type QueuePlace struct {
+	Ahead          int   `json:"ahead"`          // so many begin before it
+	ExpectedWaitMS int64 `json:"expectedWaitMs"` // by how long runs took lately
 }
 
 // A Tool is one use of a tool by the agent.

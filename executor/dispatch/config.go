@@ -72,6 +72,10 @@ type Config struct {
 	// workspace: with MaxRuns each has its own, with one they share it.
 	Users int
 	Queue int // waiting beside those
+	// WorkerRuns is how many runs of one worker there are at once; if 0, as many as of others.
+	WorkerRuns int
+	// QueueTime is how long a run waits for its place at most; if 0, as long as it takes.
+	QueueTime time.Duration
 	// DiskFloor is what the file systems of state and workspaces must have left.
 	DiskFloor place.Floor
 	// AllowSockets lets callers' directories hold sockets and FIFOs; see place.Places.

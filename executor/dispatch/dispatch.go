@@ -128,7 +128,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		keyring:   keyring,
 		backends:  backends,
 		proofs:    map[string]*proof.Proof{},
-		queue:     queue.New(cfg.MaxRuns, cfg.Queue, cfg.Service.UID, cfg.Users),
+		queue:     queue.New(queue.Limits{Running: cfg.MaxRuns, Module: cfg.WorkerRuns, Waiting: cfg.Queue}, cfg.Service.UID, cfg.Users),
 		active:    map[string]context.CancelCauseFunc{},
 		relying:   map[string][]api.ApprovalRef{},
 		approvals: &approval.Keeper{DB: db, Sign: auditor.signDecision, Now: cfg.Now},

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -33,24 +34,26 @@ func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ti
 		log.Error("the draft of an audit record could not be written", "error", err)
 	}
 	note(api.Event{Type: api.EventAccepted, Execution: id})
-	note(api.Event{Type: api.EventStage, Stage: "queue"})
 
 	var res api.Result
-	if failure := await(ctx, ticket); failure != nil {
+	var held time.Duration // its place
+	if failure := d.await(ctx, ticket, note); failure != nil {
 		res = task.Failed(id, accepted, d.backends.Isolation(p.Backend), timings, failure)
 	} else {
-		timings.Queue = time.Since(accepted).Milliseconds()
+		began := time.Now()
+		timings.Queue = began.Sub(accepted).Milliseconds()
 		entry.Run()
 		if user, lent := ticket.User(); lent {
 			p.UID, p.GID = user, user
 		}
 		res = d.proceed(ctx, p, entry, known, timings)
+		held = time.Since(began)
 	}
 	var signed audit.Record
 	if err := entry.Look(func(left store.Remains) { signed = d.audit.add(left, audit.StateFinished, &res) }); err != nil {
 		log.Error("what is on disk of a run cannot be read for its audit record", "error", err)
 	}
-	ticket.Leave() // first, so that whoever sees the result finds the place free
+	ticket.Leave(held) // first, so that whoever sees the result finds the place free
 	d.deactivate(id)
 	report(log, p, entry.Meta, res) // first as well: whoever sees the result finds the line
 	d.metrics.ended(p, res)
@@ -62,13 +65,53 @@ func (d *Dispatcher) execute(ctx context.Context, p *plan.Plan, ticket *queue.Ti
 	d.sweep()
 }
 
-// await waits for a place among the runs at once.
-func await(ctx context.Context, ticket *queue.Ticket) *api.Error {
-	select {
-	case <-ticket.Begun():
-		return nil
-	case <-ctx.Done():
-		return why(ctx)
+// lookPause is the time between two looks at where a run stands that waits.
+const lookPause = 5 * time.Second
+
+// await waits for a place among the runs at once, and has noted where the run stands
+// meanwhile.
+func (d *Dispatcher) await(ctx context.Context, ticket *queue.Ticket, note func(api.Event)) *api.Error {
+	place, waits := ticket.Place()
+	note(queued(place, waits))
+	looks := time.NewTicker(lookPause)
+	defer looks.Stop()
+	var late <-chan time.Time
+	if d.cfg.QueueTime > 0 {
+		timer := time.NewTimer(d.cfg.QueueTime)
+		defer timer.Stop()
+		late = timer.C
+	}
+	for {
+		select {
+		case <-ticket.Begun():
+			return nil
+		case <-ctx.Done():
+			return why(ctx)
+		case <-late:
+			return waitedTooLong(d.cfg.QueueTime, place)
+		case <-looks.C:
+			if now, waits := ticket.Place(); waits && now.Ahead != place.Ahead {
+				place = now
+				note(queued(place, true))
+			}
+		}
+	}
+}
+
+// queued is the event of a run in the queue.
+func queued(place queue.Place, waits bool) api.Event {
+	ev := api.Event{Type: api.EventStage, Stage: "queue"}
+	if waits {
+		ev.Queue = &api.QueuePlace{Ahead: place.Ahead, ExpectedWaitMS: place.Wait.Milliseconds()}
+	}
+	return ev
+}
+
+// waitedTooLong says that a run has waited for longer than any may.
+func waitedTooLong(limit time.Duration, place queue.Place) *api.Error {
+	return &api.Error{
+		Code: api.CodeBusy, Message: fmt.Sprintf("no place came free within %v; try again later", limit), Retryable: true,
+		Details: map[string]any{"retryAfterMs": max(place.Wait, waitForPlace).Milliseconds()},
 	}
 }
 

@@ -137,7 +137,7 @@ func (d *Dispatcher) admit(p *plan.Plan, meta store.Meta, request []byte, first 
 	if err != nil {
 		cancel(nil)
 		d.deactivate(meta.ID)
-		ticket.Leave()
+		ticket.Leave(0)
 		if errors.Is(err, store.ErrBegun) {
 			return nil, begunMeanwhile
 		}
@@ -186,16 +186,19 @@ func (d *Dispatcher) space(p *plan.Plan) *api.Problem {
 
 // place admits a plan to the queue, or says why not. The caller holds admission.
 func (d *Dispatcher) place(id string, p *plan.Plan) (*queue.Ticket, *api.Problem) {
-	quotas := d.cfg.Profiles.Profiles().Share(p.Caller.Tenant).Quotas
+	share, module := d.cfg.Profiles.Profiles().Share(p.Caller.Tenant), ""
+	if p.Worker != nil {
+		module = p.Caller.Tenant + "/" + p.Worker.Name
+	}
 	ticket, refusal := d.queue.Admit(queue.Job{
-		ID: id, Tenant: p.Caller.Tenant, Quota: &queue.Quota{Running: quotas.Running, Waiting: quotas.Waiting},
+		ID: id, Tenant: p.Caller.Tenant, Weight: share.Weight, Quota: &queue.Quota{Running: share.Running, Waiting: share.Waiting}, Module: module,
 		Directories: queue.Directories{Workspace: p.Dir, Sessions: p.SessionsDir, Context: p.ContextDir, Skills: p.SkillDirs},
 	})
 	if refusal != nil {
 		return nil, busy(p.Caller, refusal)
 	}
 	if problem := unmoved(p); problem != nil {
-		ticket.Leave()
+		ticket.Leave(0)
 		return nil, problem
 	}
 	return ticket, nil

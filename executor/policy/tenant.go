@@ -20,6 +20,9 @@ type Share struct {
 	// Roots are directories of the host under which its requests may name paths, as far
 	// as the service's roots go; none are in those of another tenant.
 	Roots []string
+	// Weight is its part of the places where others want them too; 1 where the file says
+	// nothing.
+	Weight int
 	Quotas
 }
 
@@ -71,6 +74,7 @@ func (ps *Profiles) Ceiling(tenant string) Bounds {
 // The words of a tenant, beside those of the dimensions.
 const (
 	wordRoots      = "roots"
+	wordWeight     = "weight"
 	wordQuotas     = "quotas"
 	wordRunning    = "running"
 	wordWaiting    = "waiting"
@@ -80,22 +84,31 @@ const (
 
 func (r *reader) tenant(kv strictyaml.Pair) (*ceiling, Share) {
 	c := &ceiling{who: "the tenant " + kv.Key, field: wordTenants + "." + kv.Key, line: kv.At.Line}
-	fields := r.bounds(c, kv.Value, wordDefault, wordRoots, wordQuotas)
+	fields := r.bounds(c, kv.Value, wordDefault, wordRoots, wordWeight, wordQuotas)
 	if d, ok := fields[wordDefault]; ok {
 		c.byDefault = r.word(d, c.field+"."+wordDefault, nameForm, nameFormText)
 	}
 	if c.bounds[ProfileNames] == nil {
 		r.Fault(kv.At, c.field, "has no profiles: name those that the tenant may ask for, or write \"profiles: all\"")
 	}
-	s := Share{Quotas: unbounded}
+	s := Share{Weight: 1, Quotas: unbounded}
 	if n, ok := fields[wordRoots]; ok {
 		s.Roots = r.roots(n, c.field+"."+wordRoots)
+	}
+	if n, ok := fields[wordWeight]; ok {
+		field := c.field + "." + wordWeight
+		if s.Weight = int(r.whole(n, field)); s.Weight > maxWeight {
+			r.Fault(strictyaml.Start(n), field, "a weight is from 1 to %d", maxWeight)
+		}
 	}
 	if n, ok := fields[wordQuotas]; ok {
 		s.Quotas = r.quotas(n, c.field+"."+wordQuotas)
 	}
 	return c, s
 }
+
+// maxWeight is the greatest weight of a tenant.
+const maxWeight = 100
 
 // roots reads directories of a tenant, none of which is another's: r.rooted has those
 // that were read before.
@@ -174,5 +187,5 @@ func (r *reader) size(n ast.Node, field string) int64 {
 
 // canonical is for the digest.
 func (s Share) canonical(field string) string {
-	return fmt.Sprintf("%s roots=%q quotas=%+v\n", field, slices.Sorted(slices.Values(s.Roots)), s.Quotas)
+	return fmt.Sprintf("%s roots=%q weight=%d quotas=%+v\n", field, slices.Sorted(slices.Values(s.Roots)), s.Weight, s.Quotas)
 }

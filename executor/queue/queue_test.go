@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sallyport/executor/queue"
 )
@@ -27,7 +28,7 @@ func (f *floor) admit(job queue.Job) *queue.Refusal {
 }
 
 func (f *floor) leave(id string) {
-	f.tickets[id].Leave()
+	f.tickets[id].Leave(time.Second)
 	f.order = slices.DeleteFunc(f.order, func(s string) bool { return s == id })
 }
 
@@ -67,7 +68,7 @@ func TestTurns(t *testing.T) {
 		"one user is shared":       {2, 0, 1, "+a a:100; +b a:100 b:100; -a b:100; +c b:100 c:100"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &floor{t: t, q: queue.New(tt.running, tt.waiting, 100, tt.users), tickets: map[string]*queue.Ticket{}}
+			f := &floor{t: t, q: queue.New(queue.Limits{Running: tt.running, Waiting: tt.waiting}, 100, tt.users), tickets: map[string]*queue.Ticket{}}
 			for step := range strings.SplitSeq(tt.steps, "; ") {
 				act, want, _ := strings.Cut(step, " ")
 				if id := act[1:]; act[0] == '-' {
@@ -107,7 +108,7 @@ func TestRefusals(t *testing.T) {
 		"a context in the workspace":      {dirs("", "", "/w/b/docs"), &queue.Refusal{Reason: queue.Overlap, Use: queue.Context, Holder: "second"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := queue.New(1, 2, 100, 1)
+			q := queue.New(queue.Limits{Running: 1, Waiting: 2}, 100, 1)
 			admit := func(id string, d queue.Directories) (*queue.Ticket, *queue.Refusal) {
 				return q.Admit(queue.Job{ID: id, Directories: d})
 			}
@@ -117,10 +118,10 @@ func TestRefusals(t *testing.T) {
 			if (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
 				t.Fatalf("refusal = %+v, want %+v", got, tt.want)
 			}
-			first.Leave()
-			second.Leave()
+			first.Leave(time.Second)
+			second.Leave(time.Second)
 			if tt.want == nil {
-				ticket.Leave()
+				ticket.Leave(time.Second)
 			} else if _, got := admit("third", tt.asked); got != nil {
 				t.Errorf("control: once they have left: %+v", got)
 			}
@@ -130,7 +131,7 @@ func TestRefusals(t *testing.T) {
 
 // TestFullAndClosed fills a queue, and closes it.
 func TestFullAndClosed(t *testing.T) {
-	q := queue.New(1, 1, 100, 1)
+	q := queue.New(queue.Limits{Running: 1, Waiting: 1}, 100, 1)
 	a, _ := q.Admit(queue.Job{ID: "a", Directories: queue.Directories{Workspace: "/w"}})
 	b, _ := q.Admit(queue.Job{ID: "b"})
 	for name, ticket := range map[string]*queue.Ticket{"one with a workspace": a, "one that waits": b} {
@@ -142,8 +143,8 @@ func TestFullAndClosed(t *testing.T) {
 		t.Errorf("a full queue: %+v", refusal)
 	}
 	q.Close()
-	a.Leave()
-	a.Leave() // counts once
+	a.Leave(time.Second)
+	a.Leave(time.Second) // counts once
 	if _, refusal := q.Admit(queue.Job{ID: "c"}); refusal == nil || *refusal != (queue.Refusal{Reason: queue.Closed}) || !q.Closed() {
 		t.Errorf("a closed queue: %+v", refusal)
 	}
@@ -173,7 +174,7 @@ func TestQuotas(t *testing.T) {
 		"places are bounded for all still": {queue.Quota{Running: 9, Waiting: 9}, "+a1 a1; +a2 a1 a2; +a3 a1 a2 a3; +a4 a1 a2 a3; -a1 a2 a3 a4"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &floor{t: t, q: queue.New(3, 9, 100, 1), tickets: map[string]*queue.Ticket{}}
+			f := &floor{t: t, q: queue.New(queue.Limits{Running: 3, Waiting: 9}, 100, 1), tickets: map[string]*queue.Ticket{}}
 			for step := range strings.SplitSeq(tt.steps, "; ") {
 				act, want, _ := strings.Cut(step, " ")
 				id := act[1:]
@@ -207,7 +208,7 @@ func TestRandomQuotas(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		running := 1 + random.IntN(4)
-		f := &floor{t: t, q: queue.New(running, 20, 100, 1), tickets: map[string]*queue.Ticket{}}
+		f := &floor{t: t, q: queue.New(queue.Limits{Running: running, Waiting: 20}, 100, 1), tickets: map[string]*queue.Ticket{}}
 		quotas := map[string]*queue.Quota{"a": {Running: 1 + random.IntN(3), Waiting: random.IntN(3)}, "b": {Running: 1, Waiting: 5}, "c": nil}
 		for step := range 100 {
 			if tenant := string("abc"[random.IntN(3)]); random.IntN(2) == 0 {
@@ -248,7 +249,7 @@ func TestRandomTurns(t *testing.T) {
 	for range 200 {
 		running, waiting := 1+random.IntN(4), random.IntN(4)
 		users := 1 + random.IntN(running)
-		f := &floor{t: t, q: queue.New(running, waiting, 100, users), tickets: map[string]*queue.Ticket{}}
+		f := &floor{t: t, q: queue.New(queue.Limits{Running: running, Waiting: waiting}, 100, users), tickets: map[string]*queue.Ticket{}}
 		for step := range 100 {
 			if id := fmt.Sprint(step); random.IntN(2) == 0 {
 				refused := f.admit(queue.Job{ID: id}) != nil
