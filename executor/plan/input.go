@@ -57,6 +57,9 @@ func (s *Service) judgeInput(p *Plan) *api.Problem {
 // judgeSecrets says which secrets the run is given, and refuses one that would take the
 // place of what the run has already.
 func (s *Service) judgeSecrets(p *Plan) *api.Problem {
+	if n := len(s.Secrets); n > maxSecrets {
+		return unacceptable("opts.security.secrets", "the run names %d secrets; it may name %d", n, maxSecrets)
+	}
 	p.Input.Secrets = append(agent.KeySecrets(p.Input), s.Secrets...)
 	in := p.Input
 	if p.GitHub != nil { // its names; the values come with the token
@@ -85,6 +88,9 @@ func (s *Service) extraCA() ([]byte, *api.Problem) {
 	}
 	return data, nil
 }
+
+// maxSecrets bounds what redacting those of one run takes of the executor's memory.
+const maxSecrets = 16
 
 // Bounds of agentContextDir.
 const (

@@ -116,6 +116,20 @@ func TestJudgeSecrets(t *testing.T) {
 	}
 }
 
+func TestMostSecrets(t *testing.T) {
+	s := service()
+	for len(s.Secrets) < 16 {
+		s.Secrets = append(s.Secrets, agent.Secret{Name: "x", Variable: fmt.Sprint("X", len(s.Secrets))})
+	}
+	if _, problem := s.Judge(caller.Operator(), request(nil), policies); problem != nil {
+		t.Errorf("as many as may be: %v", problem)
+	}
+	s.Secrets = append(s.Secrets, agent.Secret{Name: "x", Variable: "X"})
+	if _, problem := s.Judge(caller.Operator(), request(nil), policies); problem == nil || !strings.Contains(problem.Detail, "names 17 secrets; it may name 16") {
+		t.Errorf("one more: %v", problem)
+	}
+}
+
 func TestDefaultAgent(t *testing.T) {
 	p, problem := service().Judge(caller.Operator(), api.Request{Prompt: "p", Config: api.Config{Model: agent.Models()[0]}}, policies)
 	if problem != nil && problem.Details["missing"] == nil || problem == nil && p.Adapter.Name != "pi" {

@@ -66,7 +66,8 @@ func (r *resolution) narrowings() (told []api.Narrowing) {
 			continue
 		}
 		for d, v := range s.bounds {
-			if v == nil || v.LessOrEqual(r.met[d]) {
+			// Which secrets a profile has for other tenants is not for this one to know.
+			if v == nil || v.LessOrEqual(r.met[d]) || s.by == "profile" && Dimension(d) == Secrets {
 				continue
 			}
 			for _, by := range r.sources {

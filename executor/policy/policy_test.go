@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -133,6 +134,29 @@ func TestTaskSecrets(t *testing.T) {
 		q := query(t, "acme", releaseDocument, `{"secrets": []}`, task)
 		if _, denial := ps.Resolve(q, installed()); denial == nil || !strings.HasSuffix(denial.Field, "secrets") {
 			t.Errorf("a secret that the document does not have: %v", denial)
+		}
+	}
+}
+
+// TestSecretsOfOthers: a profile that several tenants share tells none of them which secrets
+// it has for the others, whatever is asked.
+func TestSecretsOfOthers(t *testing.T) {
+	text := strings.Replace(fmt.Sprintf(tables, "isolation: process", "secrets: [s]", "agents: all"), "{s: {env: S}, t: {file: T}}", "{s: {env: S}, secret-of-others: {file: T}}", 1)
+	for _, grants := range []string{"secrets: all", "secrets: [s, secret-of-others]"} {
+		ps := parse(t, strings.Replace(text, "    secrets: all", "    "+grants, 1))
+		for _, security := range []string{"", `{"secrets": ["s"]}`, `{"secrets": ["x"]}`} {
+			e, denial := ps.Resolve(query(t, "acme", "", "", `{"run": {"shell": {}}, "security": `+cmp.Or(security, "{}")+`}`), policy.Installed{})
+			told := fmt.Sprint(denial)
+			if e != nil {
+				text, _ := json.Marshal(e.EffectivePolicy)
+				told += string(text)
+			}
+			if strings.Contains(told, "others") {
+				t.Errorf("%s, asked for %s: %s", grants, security, told)
+			}
+			if denied := denial != nil; denied != strings.Contains(security, "x") {
+				t.Errorf("%s, asked for %s: %v", grants, security, denial)
+			}
 		}
 	}
 }
