@@ -3,6 +3,7 @@ package executor_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -80,6 +81,17 @@ func TestLost(t *testing.T) {
 	boot := func(receipts map[string]account.Receipt) api.Result {
 		h.config.State = filepath.Join(t.TempDir(), "state")
 		copyState(t, h.config.State, killed)
+		var told []audit.Record
+		h.config.Ended = func(r audit.Record, events iter.Seq[api.Event]) {
+			if len(slices.Collect(events)) > 3 {
+				told = append(told, r)
+			}
+		}
+		defer func() {
+			if len(told) != 1 || told[0].Execution != id || told[0].Outcome.State != audit.StateLost {
+				t.Errorf("of its end was told %+v", told)
+			}
+		}()
 		h.config.Boot = func(context.Context) (map[string]account.Receipt, error) { return receipts, nil }
 		h.boot()
 		defer h.end()

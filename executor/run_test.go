@@ -1,6 +1,8 @@
 package executor_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,6 +17,7 @@ import (
 
 	"sallyport/executor"
 	"sallyport/executor/api"
+	"sallyport/executor/audit"
 	"sallyport/executor/plan"
 	"sallyport/firewall"
 	"sallyport/firewall/account"
@@ -99,6 +102,12 @@ func TestWhatTheSandboxGets(t *testing.T) {
 	}
 	if text := string(job.Files[0].Content); !strings.HasPrefix(text, "first\n\nsecond\n\nthird\n\n") || !strings.Contains(text, firewall.PageHost) {
 		t.Errorf("AGENTS.md is %q", text)
+	}
+	records, _ := audited(t, h.config.State, res)
+	given, sum := records[0].Agent, sha256.Sum256([]byte("first\n\nsecond\n\nthird\n"))
+	lines := fmt.Sprintf("%x  SKILL.md\n%x  shape.sh\n", sha256.Sum256([]byte("SKILL.md")), sha256.Sum256([]byte("shape.sh")))
+	if want := fmt.Sprintf("%x", sha256.Sum256([]byte(lines))); given.ContextSHA256 != hex.EncodeToString(sum[:]) || len(given.Skills) != 1 || given.Skills[0] != (audit.Skill{Name: "shaping", SHA256: want}) {
+		t.Errorf("the audit record says of the agent %+v", given)
 	}
 	if job.ID != res.ExecutionID || job.Dir != "/workspace" {
 		t.Errorf("job = %+v", job)

@@ -82,6 +82,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVar(&o.request.Variant, "variant", "", "reasoning effort: off, minimal, low, medium, high or xhigh")
 	f.BoolVar(&o.request.WebSearch, "web-search", false, "give the agent its web search")
 	f.StringArrayVar(&o.request.Artifacts, "artifact", nil, "files of the workspace to keep, as a glob; may be repeated")
+	f.StringArrayVar(&o.request.SkillPaths, "skill", nil, "directory of a skill, on the executor's host; may be repeated")
 	f.StringSliceVar(&o.secrets, "secret", nil, "name of a secret that the run is given; may be repeated")
 	o.gitHub.flags(f)
 	f.BoolVar(&o.json, "json", false, "print the result as JSON, and nothing else")

@@ -52,8 +52,10 @@ type Input struct {
 
 // A Skill is a directory with a file SKILL.md; see https://agentskills.io/specification.
 type Skill struct {
-	Name  string
-	Files []SkillFile
+	Name string
+	// SHA256 is that of the lines that sha256sum prints of its files, sorted by their paths.
+	SHA256 string
+	Files  []SkillFile
 }
 
 // A SkillFile is a file of a skill.

@@ -117,12 +117,22 @@ type Agent struct {
 	Model         string `json:"model"`
 	PromptProfile string `json:"promptProfile"`
 	PromptSHA256  string `json:"promptSha256"`
-	TokenBudget   int64  `json:"tokenBudget"` // 0 for none
-	InputTokens   int64  `json:"inputTokens"`
-	OutputTokens  int64  `json:"outputTokens"`
-	OutputSchema  string `json:"outputSchema"`
-	Validation    string `json:"validation"` // passed, failed or empty
-	ToolsAllowed  bool   `json:"toolsAllowed"`
+	// ContextSHA256 is that of what the caller gave for AGENTS.md; empty for nothing.
+	ContextSHA256 string  `json:"contextSha256"`
+	Skills        []Skill `json:"skills"`
+	TokenBudget   int64   `json:"tokenBudget"` // 0 for none
+	InputTokens   int64   `json:"inputTokens"`
+	OutputTokens  int64   `json:"outputTokens"`
+	OutputSchema  string  `json:"outputSchema"`
+	Validation    string  `json:"validation"` // passed, failed or empty
+	ToolsAllowed  bool    `json:"toolsAllowed"`
+}
+
+// A Skill is one that the caller gave the agent.
+type Skill struct {
+	Name string `json:"name"`
+	// SHA256 is that of the lines that sha256sum prints of its files, sorted by their paths.
+	SHA256 string `json:"sha256"`
 }
 
 // A Network is what the task could reach, and what it did reach.
@@ -218,6 +228,7 @@ func (r Record) filled() Record {
 	fill(&r.Approvals)
 	fill(&r.Tokens)
 	fill(&r.Artifacts)
+	fill(&r.Agent.Skills)
 	fill(&r.Command.Argv)
 	fill(&r.Command.Environment)
 	fill(&r.Command.Secrets)

@@ -57,6 +57,12 @@ func draft(p *plan.Plan, m store.Meta, isolation api.Isolation, redactor *redact
 		r.Task.Name = cmp.Or(r.Task.Name, redactor.String(t.PhaseName))
 	}
 	r.Agent.Provider, r.Agent.Model, _ = strings.Cut(m.Model, "/")
+	if p.Input.Context != "" {
+		r.Agent.ContextSHA256 = digestOf([]byte(p.Input.Context))
+	}
+	for _, s := range p.Input.Skills {
+		r.Agent.Skills = append(r.Agent.Skills, audit.Skill{Name: redactor.String(s.Name), SHA256: s.SHA256})
+	}
 	if w := p.Worker; w != nil {
 		r.Task.CodeSHA256, r.Task.DependenciesSHA256 = w.CodeSHA256, w.DependenciesSHA256
 	}

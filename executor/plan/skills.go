@@ -14,13 +14,13 @@ import (
 )
 
 // Bounds of skillPaths, all of them together. What they hold goes over the wire with the
-// job, for some agents twice, and a frame has 8 MiB.
+// job, for some agents twice, beside a context and a worker, and a frame has 8 MiB.
 const (
 	maxSkillPaths   = 64
 	maxSkillFiles   = 512
-	maxSkillEntries = 4096 // that are looked at
-	maxSkillBytes   = 2 << 20
-	maxSkillDepth   = 8 // directories one in another
+	maxSkillEntries = 4096    // that are looked at
+	maxSkillBytes   = 1 << 20 // of files with their paths
+	maxSkillDepth   = 8       // directories one in another
 )
 
 // skillFile makes a directory a skill; see https://agentskills.io/specification.
@@ -113,9 +113,16 @@ func (r *skillReader) skill(dir *tree.Dir, name string, names []string) error {
 		return fmt.Errorf("there are two skills of the name %.64q", name)
 	}
 	s := agent.Skill{Name: name}
-	err := r.fill(&s, dir, names, "", 1)
+	if err := r.fill(&s, dir, names, "", 1); err != nil {
+		return err
+	}
+	files := map[string]string{}
+	for _, f := range s.Files {
+		files[f.Path] = string(f.Content)
+	}
+	s.SHA256 = digestOf(files)
 	r.skills = append(r.skills, s)
-	return err
+	return nil
 }
 
 // fill adds the files of a directory to a skill, and those below.
@@ -124,11 +131,10 @@ func (r *skillReader) fill(s *agent.Skill, dir *tree.Dir, names []string, at str
 		return fmt.Errorf("its directories are nested more than %d deep", maxSkillDepth)
 	}
 	for _, name := range names {
-		f, err := r.read(dir, name)
+		f, err := r.read(dir, path.Join(at, name))
 		if errors.Is(err, tree.ErrIrregular) {
 			err = r.descend(s, dir, path.Join(at, name), depth)
 		} else if err == nil {
-			f.Path = path.Join(at, name)
 			s.Files = append(s.Files, f)
 		}
 		if err != nil {
@@ -164,8 +170,8 @@ func (r *skillReader) names(dir *tree.Dir) ([]string, error) {
 	return slices.DeleteFunc(names, func(n string) bool { return n == ".git" || strings.ContainsRune(n, '\\') || !short(n) }), nil
 }
 
-func (r *skillReader) read(dir *tree.Dir, name string) (agent.SkillFile, error) {
-	f, err := dir.OpenFile(name)
+func (r *skillReader) read(dir *tree.Dir, at string) (agent.SkillFile, error) {
+	f, err := dir.OpenFile(path.Base(at))
 	if err != nil {
 		return agent.SkillFile{}, err
 	}
@@ -174,7 +180,8 @@ func (r *skillReader) read(dir *tree.Dir, name string) (agent.SkillFile, error) 
 	if err != nil {
 		return agent.SkillFile{}, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, int64(maxSkillBytes-r.bytes)+1))
+	r.bytes += len(at)
+	data, err := io.ReadAll(io.LimitReader(f, int64(max(0, maxSkillBytes-r.bytes))+1))
 	if err != nil {
 		return agent.SkillFile{}, err
 	}
@@ -184,5 +191,5 @@ func (r *skillReader) read(dir *tree.Dir, name string) (agent.SkillFile, error) 
 	if r.files++; r.files > maxSkillFiles {
 		return agent.SkillFile{}, fmt.Errorf("the skills have more than %d files in all", maxSkillFiles)
 	}
-	return agent.SkillFile{Content: data, Executable: info.Mode()&0o111 != 0}, nil
+	return agent.SkillFile{Path: at, Content: data, Executable: info.Mode()&0o111 != 0}, nil
 }

@@ -98,7 +98,7 @@ func TestSkillsAreBounded(t *testing.T) {
 		within, beyond map[string]string
 		why            string
 	}{
-		"bytes": {map[string]string{"large": strings.Repeat("x", 2<<20-1)}, map[string]string{"more": "x"}, "more than 2097152 bytes"},
+		"bytes": {map[string]string{"large": strings.Repeat("x", 1<<20-1-len("SKILL.md")-len("large"))}, map[string]string{"m": ""}, "more than 1048576 bytes"},
 		"depth": {map[string]string{deep + "file": ""}, map[string]string{deep + "d/file": ""}, "more than 8 deep"},
 		"files": {numbered("", 511), map[string]string{"more": ""}, "more than 512 files"},
 		"names": {numbered(".git", 4000), numbered("directory/", 100), "more than 4096 files and directories"},
