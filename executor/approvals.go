@@ -1,12 +1,10 @@
 package executor
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"slices"
@@ -14,6 +12,7 @@ import (
 	"sallyport/executor/api"
 	"sallyport/executor/approval"
 	"sallyport/executor/caller"
+	"sallyport/executor/plan"
 	"sallyport/executor/store"
 )
 
@@ -62,6 +61,8 @@ func (e *Executor) unread(err error) *api.Problem {
 	return e.failed("the approvals could not be read", err)
 }
 
+const decisionExample = `{"seq": 7, "comment": "reviewed"}`
+
 // decide answers calls that take an approval to a state.
 func (e *Executor) decide(to string) func(http.ResponseWriter, *http.Request, caller.Caller) {
 	return func(w http.ResponseWriter, r *http.Request, by caller.Caller) {
@@ -70,18 +71,12 @@ func (e *Executor) decide(to string) func(http.ResponseWriter, *http.Request, ca
 			writeProblem(w, p)
 			return
 		}
-		var d api.ApprovalDecision
-		decoder := json.NewDecoder(bytes.NewReader(body))
-		decoder.DisallowUnknownFields()
-		err := decoder.Decode(&d)
-		if _, more := decoder.Token(); err == nil && more != io.EOF {
-			err = errors.New("there is more behind the object")
+		d, p := plan.DecodeAs[api.ApprovalDecision](body, decisionExample)
+		if p == nil && d.Seq < 1 {
+			p = badRequest("seq is missing: that of the approval as it was read, such as " + decisionExample)
 		}
-		if err == nil && d.Seq < 1 {
-			err = errors.New("seq is missing: that of the approval as it was read")
-		}
-		if err != nil {
-			writeProblem(w, badRequest("the decision: "+err.Error()))
+		if p != nil {
+			writeProblem(w, p)
 			return
 		}
 		a, p := e.Decide(by, r.PathValue("id"), to, d)

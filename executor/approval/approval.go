@@ -61,16 +61,17 @@ func NewSubject(tenant, kind, name string, definition any) (Subject, error) {
 	return Subject{tenant, kind, name, "sha256:" + hex.EncodeToString(sum[:]), text}, nil
 }
 
-const (
-	maxPending    = 100     // approvals of a tenant
-	maxDefinition = 2 << 20 // bytes
-)
+// MaxPending is how many approvals of a tenant may be pending.
+const MaxPending = 100
+
+// maxDefinition is the longest definition, in bytes.
+const maxDefinition = 2 << 20
 
 // The errors that callers tell apart.
 var (
 	ErrUnknown  = errors.New("there is no such approval")
 	ErrTooLong  = fmt.Errorf("what requires an approval is defined in more than %d bytes: nobody can review that", maxDefinition)
-	ErrTooMany  = fmt.Errorf("%d approvals are pending already; decide on some of them", maxPending)
+	ErrTooMany  = errors.New("too many approvals are pending")
 	ErrMoved    = errors.New("it has moved on since it was read: read it again, and give the seq that it has now")
 	ErrOwn      = errors.New("whoever asked for it does not approve it: another principal does")
 	ErrNoChange = errors.New("that is no step from its state")
@@ -137,7 +138,7 @@ func (k *Keeper) make(ctx context.Context, tx *sql.Tx, principal string, s Subje
 	var pending int
 	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM approval a WHERE a.tenant = ? AND (SELECT t.state FROM approval_transition t
 		WHERE t.approval = a.id ORDER BY t.seq DESC LIMIT 1) = 'pending'`, s.Tenant).Scan(&pending)
-	if err == nil && pending >= maxPending {
+	if err == nil && pending >= MaxPending {
 		err = ErrTooMany
 	}
 	now := k.Now()

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"sallyport/executor/agent"
@@ -119,6 +120,9 @@ func withoutSecretsIn(text []byte, redactor *redact.Redactor) ([]byte, error) {
 	return json.Marshal(document)
 }
 
+// approvalWait is when to ask again where too many approvals are pending: people decide.
+const approvalWait = time.Minute
+
 // approved finds the approvals that a run relies on, and the tiers that they bound it to. What is
 // not approved becomes pending by this very request, which is refused.
 func (d *Dispatcher) approved(by caller.Caller, p *plan.Plan, e *policy.Effective) (tiers []string, problem *api.Problem) {
@@ -136,7 +140,7 @@ func (d *Dispatcher) approved(by caller.Caller, p *plan.Plan, e *policy.Effectiv
 	case errors.Is(err, approval.ErrTooLong):
 		return nil, api.NewProblem(http.StatusUnprocessableEntity, api.CodeInvalidRequest, err.Error())
 	case errors.Is(err, approval.ErrTooMany):
-		return nil, api.Unavailable(api.CodeBusy, err.Error())
+		return nil, quotaExceeded("pendingApprovals", "approvals that are pending: decide on some of them", approval.MaxPending, approval.MaxPending, approvalWait)
 	case err != nil:
 		return nil, d.unrecorded(err)
 	}

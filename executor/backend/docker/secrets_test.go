@@ -41,7 +41,7 @@ policyVersion: 1
 default: p
 secrets: {in-a-variable: {env: NEEDLE}, in-a-file: {file: NEEDLE_FILE}}
 profiles:
-  p: {egress: [strict], tasks: all, secrets: all}
+  p: {egress: [strict], tasks: all, secrets: all, approval: none}
 `
 	secretToken = "a-token-of-the-tests"
 )
