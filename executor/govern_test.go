@@ -3,6 +3,7 @@ package executor_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,5 +164,48 @@ func TestBudgets(t *testing.T) {
 		if res.StopReason != "error_quota" || len(res.Error.Details) != 2 {
 			t.Errorf("%s, %s: %s, %v", test.lines, test.security, res.StopReason, res.Error.Details)
 		}
+	}
+}
+
+// TestSpellingsOfARun: what a run's workflow and task ask for is read from metadata as from
+// security, each on its own level.
+func TestSpellingsOfARun(t *testing.T) {
+	_, profiles := withProfiles(t, "version: 1\npolicyVersion: 1\ndefault: wide\nprofiles:\n"+
+		"  wide: {egress: all, tasks: all, mode: none, approval: none}\n  narrow: {egress: [strict], tasks: all, mode: per-task, approval: none}\n")
+	h := start(t, profiles)
+	spelt := func(where, security string) string {
+		if where == "security" {
+			return `"security":` + security
+		}
+		return `"` + where + `":{"metadata":{"lightWorkflow":{"security":` + security + `}}}`
+	}
+	narrow := `{"executionProfile":"narrow"}`
+	for what, opts := range map[string]string{
+		"security":          spelt("security", narrow),
+		"metadata":          `"metadata":{"lightWorkflow":{"security":` + narrow + `}}`,
+		"both":              spelt("security", narrow) + `,"metadata":{"lightWorkflow":{"security":` + narrow + `}}`,
+		"document":          spelt("document", narrow),
+		"document and task": spelt("document", narrow) + `,"security":{"sandbox":{"mode":"per-task"}}`,
+	} {
+		res := h.post(strings.TrimSuffix(command("true"), "}") + `,"opts":{` + opts + `}}`)
+		if !res.Success || res.EffectivePolicy.EffectiveProfile != "narrow" {
+			t.Errorf("%s: %v, %+v", what, res.Error, res.EffectivePolicy)
+		}
+	}
+	for opts, field := range map[string]string{
+		`"metadata":{"lightWorkflow":{"security":{"sandbox":{"modus":"none"}}}}`:               "opts.metadata.lightWorkflow.security.sandbox",
+		`"metadata":{"lightworkflow":{"security":{}}}`:                                         "opts.metadata.lightworkflow",
+		`"document":{"security":{"executionprofile":"narrow"}}`:                                "opts.document.security",
+		`"security":{"executionProfile":"narrow"},"metadata":{"lightWorkflow":{"security":7}}`: "opts.metadata.lightWorkflow.security",
+	} {
+		resp, data := h.do(http.MethodPost, "/v1/executions", strings.TrimSuffix(command("true"), "}")+`,"opts":{`+opts+`}}`)
+		if p := decode[api.Problem](t, resp, data, http.StatusBadRequest); p.Details["field"] != field {
+			t.Errorf("%s: %+v", opts, p)
+		}
+	}
+	// A task is no wider than its document, whichever says what.
+	resp, data := h.do(http.MethodPost, "/v1/executions", strings.TrimSuffix(command("true", `"egress":"open"`), "}")+`,"opts":{`+spelt("document", narrow)+`}}`)
+	if p := decode[api.Problem](t, resp, data, http.StatusForbidden); p.Code != api.CodePolicyDenied {
+		t.Errorf("%+v", p)
 	}
 }

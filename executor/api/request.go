@@ -65,8 +65,11 @@ type Options struct {
 	Workflow     *Workflow     `json:"workflow,omitempty"`
 	Worker       *Worker       `json:"worker,omitempty"`
 	// Security is what a workflow's task asks for beside all this: the security object of
-	// docs/profiles.md.
+	// docs/profiles.md. Metadata is the task's own, whose lightWorkflow.security is the
+	// same in another spelling, and Document that of the task's workflow.
 	Security json.RawMessage `json:"security,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	Document json.RawMessage `json:"document,omitempty"`
 }
 
 // Workflow says which task of which workflow a run is. Within a tenant, Definition and

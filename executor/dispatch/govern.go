@@ -97,19 +97,27 @@ func (d *Dispatcher) govern(by caller.Caller, req api.Request, kept *policy.Kept
 	return e, false, nil
 }
 
-// asked is what a request asks for, in its security object and in its own words, which
-// that object binds as a document does its task.
+// asked is what a request asks for: as a document, as the task in it, and in its own
+// words. Without a document what it says as a task binds its own words as one would.
 func asked(req api.Request) (policy.Query, error) {
 	q := policy.Query{TaskType: "call.agent"}
 	c := req.Config
 	if c.Agent == agent.CommandName {
 		q.TaskType = "run.shell"
 	}
-	var err error
-	if q.Document, err = policy.ReadSecurity(req.Opts.Security, "opts.security"); err != nil {
+	task, err := policy.ReadBoth(req.Opts.Metadata, req.Opts.Security, "opts")
+	if err != nil {
 		return q, err
 	}
-	q.Task.TakeSecrets(q.Document)
+	if len(req.Opts.Document) > 0 {
+		q.Task = task
+		if q.Document, err = policy.ReadPlace(req.Opts.Document, "opts.document"); err != nil {
+			return q, err
+		}
+	} else {
+		q.Document = task
+		q.Task.TakeSecrets(task)
+	}
 	egress, field := c.Egress, "config.egress"
 	if c.UnrestrictedEgress && egress == "" {
 		egress, field = "open", "config.unrestrictedEgress"

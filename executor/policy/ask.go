@@ -31,7 +31,7 @@ func wrong(field, format string, args ...any) error {
 // ReadDocument reads what a workflow asks for: document is the object of that name in
 // its definition, security what stands beside it. Both may be empty.
 func ReadDocument(document, security json.RawMessage) (Ask, error) {
-	a, err := readPlace(document, "document")
+	a, err := ReadPlace(document, "document")
 	if err == nil {
 		err = a.read(security, "security")
 	}
@@ -39,22 +39,25 @@ func ReadDocument(document, security json.RawMessage) (Ask, error) {
 }
 
 // ReadTask reads what one task asks for by its definition, which may be empty.
-func ReadTask(task json.RawMessage) (Ask, error) { return readPlace(task, "task") }
+func ReadTask(task json.RawMessage) (Ask, error) { return ReadPlace(task, "task") }
 
-// ReadSecurity reads one security object; field is its name in errors.
-func ReadSecurity(security json.RawMessage, field string) (Ask, error) {
-	var a Ask
-	err := a.read(security, field)
-	return a, err
+// ReadBoth reads metadata and a security object, members of what errors call field.
+func ReadBoth(metadata, security json.RawMessage, field string) (Ask, error) {
+	return readMembers(map[string]json.RawMessage{"metadata": metadata, "security": security}, field)
 }
 
-// readPlace reads what carries both spellings.
-func readPlace(raw json.RawMessage, field string) (Ask, error) {
-	var a Ask
+// ReadPlace reads an object that carries both spellings, a document or a task; field is its
+// name in errors.
+func ReadPlace(raw json.RawMessage, field string) (Ask, error) {
 	members, err := object(raw, field)
 	if err != nil {
 		return Ask{}, err
 	}
+	return readMembers(members, field)
+}
+
+func readMembers(members map[string]json.RawMessage, field string) (Ask, error) {
+	var a Ask
 	metadata, err := object(members["metadata"], field+".metadata")
 	if err != nil {
 		return Ask{}, err

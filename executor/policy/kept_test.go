@@ -96,7 +96,7 @@ profiles:
 	}
 	ask := func(security string) Ask {
 		t.Helper()
-		a, err := ReadSecurity(json.RawMessage(security), "opts.security")
+		a, err := ReadBoth(nil, json.RawMessage(security), "opts")
 		if err != nil {
 			t.Fatal(err)
 		}
