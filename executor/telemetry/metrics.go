@@ -43,7 +43,7 @@ func (i *instruments) answered(ctx context.Context, r audit.Record, ev api.Event
 		return
 	}
 	by := genaiconv.ProviderNameAttr(provider(r.Agent.Provider).Value.AsString())
-	u, of := ev.Usage, append(i.of(r), i.tokens.AttrResponseModel(ev.Model))
+	u, of := ev.Usage, i.of(r) // not by the model that the agent reports: it could report any number of them
 	i.tokens.Record(ctx, u.InputTokens+u.CacheReadTokens+u.CacheCreationTokens, genaiconv.OperationNameChat, by, genaiconv.TokenTypeInput, of...)
 	i.tokens.Record(ctx, u.OutputTokens, genaiconv.OperationNameChat, by, genaiconv.TokenTypeOutput, of...)
 	i.duration.Record(ctx, took.Seconds(), genaiconv.OperationNameChat, by, of...)

@@ -21,8 +21,11 @@ import (
 	"sallyport/firewall/account"
 )
 
-// maxSpans is how many spans one run has below its own.
-const maxSpans = 1000
+// An agent chooses what its tools and models are called, and how many there are.
+const (
+	maxSpans = 1000 // of a run, below its own
+	maxText  = 256  // bytes of a name or a value
+)
 
 // A teller makes the spans of one run: its own, and one for each answer of a model and
 // each use of a tool.
@@ -33,8 +36,8 @@ type teller struct {
 	usage  *instruments // nil for no metrics
 
 	ctx     context.Context
-	step    time.Time // when the step before ended
-	tools   map[string]api.Event
+	step    time.Time            // when the step before ended
+	tools   map[string]time.Time // when each began that has not ended
 	spans   int
 	dropped int
 }
@@ -42,8 +45,8 @@ type teller struct {
 func (t *teller) tell(events iter.Seq[api.Event]) {
 	r := t.record
 	started := r.Outcome.Accepted
-	t.ctx, t.step, t.tools = context.WithValue(context.Background(), idsKey{}, newTraceIDs(r.Execution)), started, map[string]api.Event{}
-	ctx, span := t.tracer.Start(t.ctx, "invoke_agent "+t.redact(r.Agent.Name), trace.WithTimestamp(started), trace.WithAttributes(t.clean(ofRun(r))...))
+	t.ctx, t.step, t.tools = context.WithValue(context.Background(), idsKey{}, newTraceIDs(r.Execution)), started, map[string]time.Time{}
+	ctx, span := t.tracer.Start(t.ctx, t.text("invoke_agent "+r.Agent.Name), trace.WithTimestamp(started), trace.WithAttributes(t.clean(ofRun(r))...))
 	t.ctx = ctx
 	ended := started.Add(time.Duration(r.Outcome.DurationMS) * time.Millisecond)
 	if events != nil {
@@ -58,7 +61,7 @@ func (t *teller) tell(events iter.Seq[api.Event]) {
 		span.SetAttributes(attribute.Int("sallyport.spans.dropped", t.dropped))
 	}
 	if code := r.Outcome.Code; code != "" {
-		span.SetStatus(codes.Error, t.redact(code))
+		span.SetStatus(codes.Error, t.text(code))
 	}
 	span.End(trace.WithTimestamp(ended))
 	t.usage.ran(t.ctx, r, ended.Sub(started))
@@ -68,7 +71,7 @@ func (t *teller) tell(events iter.Seq[api.Event]) {
 func (t *teller) event(run trace.Span, ev api.Event) {
 	switch {
 	case ev.Type == api.EventStage:
-		run.AddEvent("sallyport.stage", trace.WithTimestamp(ev.Time), trace.WithAttributes(attribute.String("sallyport.stage", t.redact(ev.Stage))))
+		run.AddEvent("sallyport.stage", trace.WithTimestamp(ev.Time), trace.WithAttributes(attribute.String("sallyport.stage", t.text(ev.Stage))))
 		t.step = ev.Time
 	case ev.Type == api.EventEgress && ev.Decision != nil:
 		d := ev.Decision
@@ -77,7 +80,7 @@ func (t *teller) event(run trace.Span, ev api.Event) {
 			attribute.String("sallyport.verdict", string(d.Verdict)), attribute.String("sallyport.reason", string(d.Reason)),
 		})...))
 	case ev.Type == api.EventToolStart && ev.Tool != nil && len(t.tools) < maxSpans:
-		t.tools[ev.Tool.ID] = ev
+		t.tools[t.text(ev.Tool.ID)] = ev.Time
 	case ev.Type == api.EventToolEnd && ev.Tool != nil:
 		t.tool(ev)
 	case ev.Type == api.EventUsage && ev.Usage != nil:
@@ -87,17 +90,18 @@ func (t *teller) event(run trace.Span, ev api.Event) {
 
 // tool tells of the use of a tool.
 func (t *teller) tool(ev api.Event) {
-	begun, ok := t.tools[ev.Tool.ID]
+	id := t.text(ev.Tool.ID)
+	begun, ok := t.tools[id]
 	if !ok {
-		begun = ev
+		begun = ev.Time
 	}
-	delete(t.tools, ev.Tool.ID)
+	delete(t.tools, id)
 	t.step = ev.Time
 	failed := ""
 	if ev.Tool.IsError {
 		failed = "tool_error"
 	}
-	t.below("execute_tool "+ev.Tool.Name, trace.SpanKindInternal, begun.Time, ev.Time, failed, []attribute.KeyValue{
+	t.below("execute_tool "+ev.Tool.Name, trace.SpanKindInternal, begun, ev.Time, failed, []attribute.KeyValue{
 		semconv.GenAIOperationNameExecuteTool, semconv.GenAIToolName(ev.Tool.Name), semconv.GenAIToolCallID(ev.Tool.ID), semconv.GenAIToolType("function"),
 	})
 }
@@ -122,11 +126,19 @@ func (t *teller) below(name string, kind trace.SpanKind, from, to time.Time, fai
 	if failed != "" {
 		attributes = append(attributes, semconv.ErrorTypeKey.String(failed))
 	}
-	_, span := t.tracer.Start(t.ctx, t.redact(name), trace.WithSpanKind(kind), trace.WithTimestamp(from), trace.WithAttributes(t.clean(attributes)...))
+	_, span := t.tracer.Start(t.ctx, t.text(name), trace.WithSpanKind(kind), trace.WithTimestamp(from), trace.WithAttributes(t.clean(attributes)...))
 	if failed != "" {
 		span.SetStatus(codes.Error, failed)
 	}
 	span.End(trace.WithTimestamp(to))
+}
+
+// text is a text without secrets, cut where it is too long.
+func (t *teller) text(s string) string {
+	if s = t.redact(s); len(s) > maxText {
+		s = s[:maxText]
+	}
+	return strings.ToValidUTF8(s, "")
 }
 
 // clean is the attributes that say something, without secrets.
@@ -137,7 +149,7 @@ func (t *teller) clean(attributes []attribute.KeyValue) []attribute.KeyValue {
 			if a.Value.AsString() == "" {
 				continue
 			}
-			a = a.Key.String(t.redact(a.Value.AsString()))
+			a = a.Key.String(t.text(a.Value.AsString()))
 		}
 		kept = append(kept, a)
 	}

@@ -4,13 +4,20 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 
 	"sallyport/executor/api"
 	"sallyport/executor/audit"
@@ -93,6 +100,71 @@ func TestCollectorIsDown(t *testing.T) {
 	e.Close(t.Context())
 	if text := log.String(); strings.Count(text, "does not take telemetry") != 1 || strings.Contains(text, "KEY") {
 		t.Errorf("the log says %s", text)
+	}
+}
+
+// TestAgentsNames tells of an agent that makes up a long name for each tool and each model:
+// the names are cut, and the metrics have no row for each.
+//
+// oracle: what a collector decodes
+func TestAgentsNames(t *testing.T) {
+	var mu sync.Mutex
+	var spans []*tracepb.Span
+	points := 0
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		body, err := io.ReadAll(r.Body)
+		var told tracepb.TracesData
+		var measured metricspb.MetricsData
+		if strings.HasSuffix(r.URL.Path, "/traces") {
+			err = errors.Join(err, proto.Unmarshal(body, &told))
+		} else {
+			err = errors.Join(err, proto.Unmarshal(body, &measured))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		for _, rs := range told.ResourceSpans {
+			spans = append(spans, rs.ScopeSpans[0].Spans...)
+		}
+		for _, rm := range measured.ResourceMetrics {
+			for _, m := range rm.ScopeMetrics[0].Metrics {
+				points += len(m.GetHistogram().GetDataPoints())
+			}
+		}
+	}))
+	defer collector.Close()
+	e := open(t, collector.URL, new(bytes.Buffer))
+	long := strings.Repeat("\u00e9", 60_000)
+	e.Ended(record(0), func(yield func(api.Event) bool) {
+		for i := range 300 {
+			name := fmt.Sprint(i, long)
+			tool := &api.Tool{ID: name, Name: name}
+			for _, ev := range []api.Event{
+				{Type: api.EventToolStart, Tool: tool}, {Type: api.EventToolEnd, Tool: tool}, {Type: api.EventUsage, Model: name, Usage: &api.Usage{InputTokens: 1}},
+			} {
+				ev.Time = accepted
+				if !yield(ev) {
+					return
+				}
+			}
+		}
+	})
+	if err := e.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(spans) != 601 || points == 0 || points > 10 {
+		t.Errorf("%d spans, %d rows of metrics", len(spans), points)
+	}
+	for _, s := range spans {
+		longest := len(s.GetName())
+		for _, a := range s.GetAttributes() {
+			longest = max(longest, len(a.GetValue().GetStringValue()))
+		}
+		if longest > 256 {
+			t.Fatalf("a text of %d bytes", longest)
+		}
 	}
 }
 
