@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -174,25 +175,48 @@ func (m *Meta) summary(state string, o *api.Outcome) api.ExecutionSummary {
 	}
 }
 
-// old are the finished executions that are kept no longer, the oldest first.
-func (r rows) old(newest int, before time.Time) (ids []string, err error) {
-	var all int
-	if err := r.db.QueryRow("SELECT count(*) FROM execution WHERE finished = 1").Scan(&all); err != nil {
+// old are the finished executions that are kept no longer: those of before, and all but so
+// many of the newest of each tenant, so that none makes room at the cost of others.
+func (r rows) old(newest int, before time.Time) ([]string, error) {
+	old, err := r.ids("SELECT id FROM execution WHERE finished = 1 AND accepted < ? ORDER BY accepted, id", before.UnixNano())
+	if err != nil {
 		return nil, err
 	}
-	found, err := r.db.Query("SELECT id, accepted FROM execution WHERE finished = 1 ORDER BY accepted, id")
+	// Those under way are counted for themselves: the index that has all tenants does not
+	// say which they are.
+	crowds, err := r.db.Query(`SELECT tenant, count(*) - ?1 - (SELECT count(*) FROM execution u WHERE u.finished = 0 AND u.tenant = e.tenant)
+		FROM execution e INDEXED BY execution_listed GROUP BY tenant HAVING count(*) > ?1`, newest)
+	if err != nil {
+		return nil, err
+	}
+	defer crowds.Close()
+	for crowds.Next() {
+		var tenant string
+		var tooMany int
+		if err := crowds.Scan(&tenant, &tooMany); err != nil {
+			return nil, err
+		}
+		oldest, err := r.ids("SELECT id FROM execution INDEXED BY execution_listed WHERE finished = 1 AND tenant = ? ORDER BY id LIMIT ?", tenant, max(tooMany, 0))
+		if err != nil {
+			return nil, err
+		}
+		old = append(old, oldest...)
+	}
+	slices.Sort(old)
+	return slices.Compact(old), crowds.Err()
+}
+
+// ids are those that a question finds.
+func (r rows) ids(question string, args ...any) (ids []string, err error) {
+	found, err := r.db.Query(question, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer found.Close()
 	for found.Next() {
 		var id string
-		var accepted int64
-		if err := found.Scan(&id, &accepted); err != nil {
+		if err := found.Scan(&id); err != nil {
 			return nil, err
-		}
-		if len(ids) >= all-newest && accepted >= before.UnixNano() {
-			break
 		}
 		ids = append(ids, id)
 	}

@@ -234,8 +234,8 @@ func (s *Store) List(l Listing) (page []api.ExecutionSummary, more bool, err err
 	return page[:min(len(page), l.Limit)], len(page) > l.Limit, nil
 }
 
-// Sweep removes finished executions: all but so many of the newest, and those that
-// were accepted before the given time; keys and costs as well, once they are too old. It
+// Sweep removes finished executions: all but so many of the newest of each tenant, and
+// those that were accepted before the given time; keys and costs as well, once they are too old. It
 // returns how many executions it has removed.
 func (s *Store) Sweep(newest int, before time.Time) (int, error) {
 	old, err := s.rows.old(newest, before)

@@ -304,11 +304,17 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gone, err := s.Sweep(2, now.Add(-90*time.Minute))
-	if err != nil || gone != 3 {
+	// Another tenant's many take nobody's place but each other's.
+	for i := range 3 {
+		record(t, s, Meta{ID: fmt.Sprint("o", i), Tenant: "other", Accepted: now}, api.Result{})
+	}
+	if gone, err := s.Sweep(2, now.Add(-10*time.Hour)); err != nil || gone != 3 {
 		t.Errorf("%d are gone, %v", gone, err)
 	}
-	for id, want := range map[string]bool{"e0": true, "e1": false, "e2": false, "e3": false, "e4": true} {
+	if gone, err := s.Sweep(2, now.Add(-90*time.Minute)); err != nil || gone != 1 {
+		t.Errorf("%d are gone by their time, %v", gone, err)
+	}
+	for id, want := range map[string]bool{"e0": true, "e1": false, "e2": false, "e3": false, "e4": true, "o0": false, "o1": true, "o2": true} {
 		e := find(t, s, id)
 		if _, err := os.Stat(filepath.Join(dir, id)); (e != nil) != want || (err == nil) != want {
 			t.Errorf("%s: kept %t, %v", id, e != nil, err)
