@@ -23,15 +23,14 @@ var Names = []string{Own, "ocsf", "otel"}
 // Export writes the records of the log in dir that want chooses, all where it is nil. Each
 // is verified on the way, with the key that the log has now.
 func Export(w io.Writer, format, dir string, want func(audit.Record) bool) error {
-	var write func(audit.Place, audit.Record) error
+	var write func(audit.Entry) error
 	switch format {
 	case Own:
 		return audit.Export(w, dir, want)
 	case "ocsf":
 		write = ocsfTo(w)
 	case "otel":
-		traces := telemetry.NewJSON(w, version.String())
-		write = func(_ audit.Place, r audit.Record) error { return traces.Write(r) }
+		write = otelTo(w)
 	default:
 		return fmt.Errorf("no format %q", format)
 	}
@@ -45,7 +44,39 @@ func Export(w io.Writer, format, dir string, want func(audit.Record) bool) error
 		defer close(exported)
 		in.CloseWithError(audit.Export(in, dir, want))
 	}()
-	_, err = audit.Verify(out, audit.Trust{Keys: []audit.PublicKey{key}}, func(e audit.Entry) error {
+	_, err = audit.Verify(out, audit.Trust{Keys: []audit.PublicKey{key}}, write)
+	out.CloseWithError(err)
+	<-exported
+	return err
+}
+
+// ocsfTo writes runs, and decisions about approvals.
+func ocsfTo(w io.Writer) func(audit.Entry) error {
+	lines := json.NewEncoder(w)
+	return func(e audit.Entry) (err error) {
+		var events []ocsf.Event
+		switch e.PredicateType {
+		case audit.TypeRun:
+			var r audit.Record
+			if r, err = e.Run(); err == nil {
+				events, err = ocsf.Events(e.Place, r)
+			}
+		case audit.TypeApproval:
+			var d audit.Decision
+			d, err = e.Decision()
+			events = []ocsf.Event{ocsf.Decision(e.Place, d)}
+		}
+		for _, event := range events {
+			err = errors.Join(err, lines.Encode(event))
+		}
+		return err
+	}
+}
+
+// otelTo writes runs.
+func otelTo(w io.Writer) func(audit.Entry) error {
+	traces := telemetry.NewJSON(w, version.String())
+	return func(e audit.Entry) error {
 		if e.PredicateType != audit.TypeRun {
 			return nil
 		}
@@ -53,20 +84,6 @@ func Export(w io.Writer, format, dir string, want func(audit.Record) bool) error
 		if err != nil {
 			return err
 		}
-		return write(e.Place, r)
-	})
-	out.CloseWithError(err)
-	<-exported
-	return err
-}
-
-func ocsfTo(w io.Writer) func(audit.Place, audit.Record) error {
-	lines := json.NewEncoder(w)
-	return func(at audit.Place, r audit.Record) error {
-		events, err := ocsf.Events(at, r)
-		for _, e := range events {
-			err = errors.Join(err, lines.Encode(e))
-		}
-		return err
+		return traces.Write(r)
 	}
 }

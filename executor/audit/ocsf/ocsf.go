@@ -1,6 +1,7 @@
 // Package ocsf writes audit records as events of the Open Cybersecurity Schema Framework,
 // version 1.8.0: an API Activity (6003) for the run, with the profile ai_operation, and a
-// Network Activity (4001) for each row of its receipt, with the profile security_control.
+// Network Activity (4001) for each row of its receipt, with the profile security_control. A
+// decision about an approval is an API Activity, too.
 //
 //	for _, event := range ocsf.Events(entry.Place, record) {
 //		err := json.NewEncoder(w).Encode(event)
@@ -12,6 +13,7 @@ package ocsf
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"sallyport/executor/audit"
 	"sallyport/firewall"
@@ -26,7 +28,7 @@ const (
 	application, apiActivity = 6, 6003
 	network, networkActivity = 4, 4001
 
-	create          = 1 // of 6003
+	create, update  = 1, 3 // of 6003
 	refuse, traffic = 5, 6
 )
 
@@ -55,21 +57,42 @@ func Events(at audit.Place, r audit.Record) ([]Event, error) {
 	return events, nil
 }
 
+// Decision is the event of a decision about an approval.
+func Decision(at audit.Place, d audit.Decision) Event {
+	e := base(at, application, apiActivity, update, d.Time, d.Approval, d.Tenant)
+	e["status_id"] = statusSuccess
+	e["actor"] = map[string]any{"user": map[string]any{"uid": d.Principal, "name": d.Principal}}
+	e["src_endpoint"] = map[string]any{"name": d.Principal}
+	e["api"] = map[string]any{
+		"operation": "decideApproval", "service": map[string]any{"name": "sallyport"},
+		"request": map[string]any{"uid": d.Approval, "data": d}, "response": map[string]any{"message": d.State},
+	}
+	e["resources"] = []map[string]any{{"type": d.Kind, "name": d.Name, "uid": d.Digest}}
+	return e
+}
+
 // base is what all events have.
-func base(at audit.Place, r audit.Record, category, class, activity int, profile string) Event {
-	begun := r.Outcome.Accepted.UnixMilli()
-	e := Event{
+func base(at audit.Place, category, class, activity int, when time.Time, correlation, tenant string, profiles ...string) Event {
+	metadata := map[string]any{
+		"version": Version, "product": map[string]any{"name": "sallyport", "vendor_name": "sallyport"},
+		"correlation_uid": correlation, "log_name": "audit", "sequence": at.Index,
+	}
+	if len(profiles) > 0 {
+		metadata["profiles"] = profiles
+	}
+	if tenant != "" {
+		metadata["tenant_uid"] = tenant
+	}
+	return Event{
 		"category_uid": category, "class_uid": class, "activity_id": activity, "type_uid": class*100 + activity,
-		"severity_id": informational, "time": begun, "start_time": begun,
-		"metadata": map[string]any{
-			"version": Version, "product": map[string]any{"name": "sallyport", "vendor_name": "sallyport"},
-			"correlation_uid": r.Execution, "log_name": "audit", "sequence": at.Index, "profiles": []string{profile},
-		},
-		"unmapped": map[string]any{"audit": at},
+		"severity_id": informational, "time": when.UnixMilli(), "metadata": metadata, "unmapped": map[string]any{"audit": at},
 	}
-	if r.Tenant != "" {
-		e["metadata"].(map[string]any)["tenant_uid"] = r.Tenant
-	}
+}
+
+// during is base for what a record tells of, with the time that the run took.
+func during(at audit.Place, r audit.Record, category, class, activity int, profile string) Event {
+	e := base(at, category, class, activity, r.Outcome.Accepted, r.Execution, r.Tenant, profile)
+	e["start_time"] = e["time"]
 	if r.Outcome.Ended != nil {
 		e["end_time"] = r.Outcome.Ended.UnixMilli()
 	}
@@ -77,7 +100,7 @@ func base(at audit.Place, r audit.Record, category, class, activity int, profile
 }
 
 func ofRun(at audit.Place, r audit.Record) Event {
-	e := base(at, r, application, apiActivity, create, "ai_operation")
+	e := during(at, r, application, apiActivity, create, "ai_operation")
 	e["duration"] = r.Outcome.DurationMS
 	e["status_id"] = statusFailure
 	if r.Outcome.Success {
@@ -136,7 +159,7 @@ func ofHost(at audit.Place, r audit.Record, h account.ReceiptHost) Event {
 	if h.Verdict == firewall.Allow {
 		activity, status, action, disposition = traffic, statusSuccess, actionAllowed, allowed
 	}
-	e := base(at, r, network, networkActivity, activity, "security_control")
+	e := during(at, r, network, networkActivity, activity, "security_control")
 	e["status_id"], e["status_detail"], e["action_id"], e["disposition_id"] = status, string(h.Reason), action, disposition
 	e["count"], e["app_name"] = h.Count, string(h.Kind)
 	e["policy"] = map[string]any{"name": r.Network.Policy, "uid": r.Network.Digest}

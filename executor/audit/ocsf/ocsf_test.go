@@ -60,11 +60,15 @@ func TestEvents(t *testing.T) {
 	s := schema(t)
 	at := audit.Place{Index: 41, SHA256: "ff"}
 	lost := audit.Record{Execution: "run-2", Principal: "p", Network: audit.Network{Receipt: json.RawMessage("{}")}, Outcome: audit.Outcome{State: audit.StateLost, Accepted: record().Outcome.Accepted}}
+	decision := ocsf.Decision(at, audit.Decision{Approval: "a-1", Tenant: "acme", Kind: "worker", Name: "resize", Digest: "sha256:ab", State: "approved", Principal: "ann", Time: record().Outcome.Accepted})
 	var all []map[string]any
 	for _, r := range []audit.Record{record(), lost} {
 		events, err := ocsf.Events(at, r)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if r.Execution == lost.Execution {
+			events = append(events, decision)
 		}
 		for _, e := range events {
 			text, err := json.Marshal(e)
@@ -81,8 +85,8 @@ func TestEvents(t *testing.T) {
 			all = append(all, v.(map[string]any))
 		}
 	}
-	if len(all) != 4 {
-		t.Fatalf("%d events, want a run with two hosts and a lost one", len(all))
+	if len(all) != 5 {
+		t.Fatalf("%d events, want a run with two hosts, a lost one and a decision", len(all))
 	}
 	for _, e := range all {
 		required := []string{"activity_id", "category_uid", "class_uid", "metadata", "severity_id", "time", "type_uid"}
@@ -103,7 +107,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	for i, want := range []string{
-		`"type_uid":600301`, `"type_uid":400106`, `"type_uid":400105`, `"type_uid":600301`,
+		`"type_uid":600301`, `"type_uid":400106`, `"type_uid":400105`, `"type_uid":600301`, `"type_uid":600303`,
 	} {
 		if text, _ := json.Marshal(all[i]); !strings.Contains(string(text), want) {
 			t.Errorf("%s lacks %s", text, want)
@@ -112,6 +116,7 @@ func TestEvents(t *testing.T) {
 	for i, want := range map[int][]string{
 		0: {`"uid":"run-1"`, `"tenant_uid":"acme"`, `"ai_provider":"anthropic"`, `"total_tokens":12`, `"code":3`, `"definition":"release"`, `"duration":2000`, `"audit":{"index":41,"sha256":"ff"}`},
 		1: {`"hostname":"api.anthropic.com"`, `"bytes_out":3`, `"bytes_in":4`, `"action_id":1`, `"correlation_uid":"run-1"`, `"status_detail":"listed"`},
+		4: {`"operation":"decideApproval"`, `"message":"approved"`, `"name":"ann"`, `"type":"worker"`},
 		2: {`"hostname":"evil.example"`, `"action_id":2`, `"disposition_id":2`, `"status_id":2`},
 	} {
 		text, _ := json.Marshal(all[i])
