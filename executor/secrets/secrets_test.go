@@ -79,7 +79,10 @@ func TestGet(t *testing.T) {
 	if _, err := all.Get(t.Context(), "both"); !strings.Contains(err.Error(), "the files and the environment both have it") {
 		t.Errorf("two: %v", err)
 	}
-	if _, err := (secrets.Sources)(nil).Get(t.Context(), "token"); reasonOf(t, err) != secrets.Unknown {
+	if _, err := all.Get(t.Context(), "other"); !strings.HasSuffix(err.Error(), "put it into the files or the environment") {
+		t.Errorf("nobody: %v", err)
+	}
+	if _, err := (secrets.Sources)(nil).Get(t.Context(), "token"); reasonOf(t, err) != secrets.Unknown || !strings.Contains(err.Error(), "there is none") {
 		t.Errorf("without any source: %v", err)
 	}
 }
