@@ -20,8 +20,8 @@ func TestHeartbeat(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			rec := httptest.NewRecorder()
-			s := &sender{w: rec, control: http.NewResponseController(rec), sse: sse}
 			ctx, cancel := context.WithCancel(t.Context())
+			s := &sender{ctx: ctx, w: rec, control: http.NewResponseController(rec), sse: sse}
 			lines, taken, done := make(chan store.Line), make(chan struct{}), make(chan struct{})
 			ended := make(chan struct{})
 			go func() {
