@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"strings"
 
 	"sallyport/executor/dispatch"
@@ -58,21 +56,17 @@ func setUpTelemetry(ctx context.Context, s settings, config *dispatch.Config, lo
 	}, nil
 }
 
-// maxHeaders is the longest file of headers, in bytes.
-const maxHeaders = 16 << 10
-
 // readHeaders reads lines such as "Authorization: Bearer KEY".
 func readHeaders(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
+	text, err := readSecret(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	headers := map[string]string{}
-	lines := bufio.NewScanner(io.LimitReader(f, maxHeaders))
+	lines := bufio.NewScanner(strings.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
 		if strings.TrimSpace(lines.Text()) == "" {
 			continue

@@ -13,6 +13,15 @@ import (
 // TestTelemetrySettings reads where telemetry goes, and with which headers.
 func TestTelemetrySettings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "headers")
+	if err := os.WriteFile(file, []byte("X-Team: one\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readHeaders(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a file that everybody can read: %v", err)
+	}
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct{ endpoint, headers, err string }{
 		{"", "", ""},
 		{"http://127.0.0.1:1", "", ""},
