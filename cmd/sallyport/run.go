@@ -48,6 +48,7 @@ type runOptions struct {
 	request api.Config
 	timeout time.Duration
 	gitHub  gitHubOptions
+	profile string
 	secrets []string
 	json    bool
 }
@@ -83,6 +84,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.BoolVar(&o.request.WebSearch, "web-search", false, "give the agent its web search")
 	f.StringArrayVar(&o.request.Artifacts, "artifact", nil, "files of the workspace to keep, as a glob; may be repeated")
 	f.StringArrayVar(&o.request.SkillPaths, "skill", nil, "directory of a skill, on the executor's host; may be repeated")
+	f.StringVar(&o.profile, "execution-profile", "", "name of the profile of profiles.yaml under which it runs")
 	f.StringSliceVar(&o.secrets, "secret", nil, "name of a secret that the run is given; may be repeated")
 	o.gitHub.flags(f)
 	f.BoolVar(&o.json, "json", false, "print the result as JSON, and nothing else")
@@ -127,13 +129,22 @@ func (a *app) request(o runOptions, args []string, dash int) (api.Request, error
 	if req.Opts.GithubAccess, err = o.gitHub.access(); err != nil {
 		return req, err
 	}
-	if len(o.secrets) > 0 {
-		if req.Opts.Security, err = json.Marshal(map[string][]string{"secrets": o.secrets}); err != nil {
-			return req, err
-		}
+	if req.Opts.Security, err = o.security(); err != nil {
+		return req, err
 	}
 	req.Prompt, err = a.prompt(o.prompt, words, argv)
 	return req, err
+}
+
+// security is what the flags ask for in a security object, nil for nothing.
+func (o runOptions) security() (json.RawMessage, error) {
+	if o.profile == "" && len(o.secrets) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(struct {
+		ExecutionProfile string   `json:"executionProfile,omitempty"`
+		Secrets          []string `json:"secrets,omitempty"`
+	}{o.profile, o.secrets})
 }
 
 // prompt finds the prompt: the flag, the argument, standard input, or for a
