@@ -144,3 +144,22 @@ func TestWarnOfRoots(t *testing.T) {
 		t.Error("what a mount says of set-id files does not count")
 	}
 }
+
+// TestTiers: no tier is wider than the settings, and the small one is smaller where they
+// give more.
+func TestTiers(t *testing.T) {
+	for memory, want := range map[string]int64{"2GiB": 256 << 20, "128MiB": 128 << 20} {
+		s, err := parseSettings([]string{"SALLYPORT_MEMORY=" + memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tiers := s.tiers()
+		standard, small := tiers[0], tiers[1]
+		if standard.Name != "standard" || small.Name != "small" || !small.Limits.Within(standard.Limits) || small.Limits.MemoryBytes != want || small.Limits.TmpBytes > want {
+			t.Errorf("%s: %+v", memory, tiers)
+		}
+		if memory == "2GiB" && standard.Limits.Within(small.Limits) {
+			t.Errorf("control: the standard tier is no wider: %+v", tiers)
+		}
+	}
+}

@@ -279,13 +279,30 @@ func (s settings) service(roots []string) plan.Service {
 		Agents:         agent.All(),
 		Model:          s.Model,
 		Images:         []string{s.AgentImage},
-		Tiers:          []plan.Tier{{Name: "standard", Limits: s.limits()}},
+		Tiers:          s.tiers(),
 		UID:            s.AgentUID,
 		Policies:       s.Policies,
 		DefaultTimeout: s.Timeout,
 		MaxTimeout:     s.MaxTimeout,
 		ExtraCA:        s.ExtraCA,
 	}
+}
+
+// What the tier small has, where the settings do not give less.
+const (
+	smallMemory = 256 << 20
+	smallPIDs   = 128
+	smallCPUs   = 1
+	smallOutput = 25 << 20
+)
+
+// tiers are what the settings allow, and the little that is enough for a worker, for who
+// approves one.
+func (s settings) tiers() []plan.Tier {
+	small := s.limits()
+	small.MemoryBytes, small.PIDs, small.CPUs = min(small.MemoryBytes, smallMemory), min(small.PIDs, smallPIDs), min(small.CPUs, smallCPUs)
+	small.TmpBytes, small.OutputBytes = min(small.TmpBytes, small.MemoryBytes), min(small.OutputBytes, smallOutput)
+	return []plan.Tier{{Name: "standard", Limits: s.limits()}, {Name: "small", Limits: small}}
 }
 
 // limits are those of a run.

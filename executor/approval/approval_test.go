@@ -17,7 +17,7 @@ import (
 	"sallyport/executor/state"
 )
 
-func keeper(t *testing.T) (*approval.Keeper, *[]api.ApprovalEvent) {
+func keeper(t testing.TB) (*approval.Keeper, *[]api.ApprovalEvent) {
 	t.Helper()
 	db, err := state.Open(context.Background(), filepath.Join(t.TempDir(), "state.db"))
 	if err != nil {
@@ -33,7 +33,7 @@ func keeper(t *testing.T) (*approval.Keeper, *[]api.ApprovalEvent) {
 
 func asIs(text []byte) ([]byte, error) { return text, nil }
 
-func subject(t *testing.T, definition string) approval.Subject {
+func subject(t testing.TB, definition string) approval.Subject {
 	t.Helper()
 	s, err := approval.NewSubject("acme", api.KindTask, "t", map[string]string{"d": definition})
 	if err != nil {
@@ -42,7 +42,7 @@ func subject(t *testing.T, definition string) approval.Subject {
 	return s
 }
 
-func require(t *testing.T, k *approval.Keeper, s approval.Subject) api.Approval {
+func require(t testing.TB, k *approval.Keeper, s approval.Subject) api.Approval {
 	t.Helper()
 	found, err := k.Require(t.Context(), "alice", asIs, s)
 	if err != nil {
