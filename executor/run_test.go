@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 	if !strings.Contains(res.Output, "the prompt") || !strings.Contains(res.Output, "\n2\n") {
 		t.Errorf("output = %q, want the prompt and an empty workspace", res.Output)
 	}
-	if res.ExecutionID != id || res.Isolation != (api.Isolation{Backend: "docker", Model: "container", Sandbox: res.Isolation.Sandbox}) || res.Isolation.Sandbox == "" {
+	if res.ExecutionID != id || res.Isolation != (api.Isolation{Backend: "docker", Model: "container", Sandbox: res.Isolation.Sandbox, ImageDigest: "sha256:" + strings.Repeat("ab", 32)}) || res.Isolation.Sandbox == "" {
 		t.Errorf("execution %q, isolation %+v", res.ExecutionID, res.Isolation)
 	}
 	if res.Receipt.Policy != "strict" || res.Receipt.Digest != "sha256:strict" {
