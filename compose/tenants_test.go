@@ -1,6 +1,7 @@
 package compose_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -49,9 +50,9 @@ func callerOf(t *testing.T, tenant string, expires time.Time) tenantCaller {
 }
 
 // send makes a call; header holds names and values in turn.
-func (c tenantCaller) send(method, path, body string, header ...string) *http.Response {
+func (c tenantCaller) send(ctx context.Context, method, path, body string, header ...string) *http.Response {
 	c.t.Helper()
-	req, err := http.NewRequestWithContext(c.t.Context(), method, st.Addr+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, st.Addr+path, strings.NewReader(body))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -70,7 +71,9 @@ func (c tenantCaller) send(method, path, body string, header ...string) *http.Re
 // call makes a call and returns the whole answer.
 func (c tenantCaller) call(method, path, body string, header ...string) (int, string) {
 	c.t.Helper()
-	resp := c.send(method, path, body, header...)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	resp := c.send(ctx, method, path, body, header...)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -88,7 +91,7 @@ func (c tenantCaller) run(script, config string, header ...string) (id string) {
 	if err := json.Unmarshal([]byte(data), &x); err != nil || status != http.StatusAccepted {
 		c.t.Fatalf("%s begins a run: %d %s", c.tenant, status, data)
 	}
-	resp := c.send("GET", "/v1/executions/"+x.ID+"/events?follow=true", "")
+	resp := c.send(c.t.Context(), "GET", "/v1/executions/"+x.ID+"/events?follow=true", "")
 	defer resp.Body.Close()
 	for d := json.NewDecoder(resp.Body); ; {
 		var ev api.Event
@@ -222,8 +225,10 @@ func TestTokensEndStreams(t *testing.T) {
 	id := lasting.run("echo begun; sleep 600", "")
 	path := "/v1/executions/" + id + "/events?follow=true"
 	streams := map[string]io.ReadCloser{}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	for name, c := range map[string]tenantCaller{"revoked": revoked, "expired": expired, "lasting": lasting} {
-		resp := c.send("GET", path, "")
+		resp := c.send(ctx, "GET", path, "")
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("control: %s: %s", name, resp.Status)
@@ -235,7 +240,7 @@ func TestTokensEndStreams(t *testing.T) {
 	}
 	for _, name := range []string{"revoked", "expired"} {
 		data, _ := io.ReadAll(streams[name]) // it breaks off
-		if !strings.Contains(string(data), "begun") || strings.Contains(string(data), `"type":"result"`) {
+		if ctx.Err() != nil || !strings.Contains(string(data), "begun") || strings.Contains(string(data), `"type":"result"`) {
 			t.Errorf("%s: %s", name, data)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"sallyport/executor"
 	"sallyport/executor/api"
 	"sallyport/executor/caller"
+	"sallyport/executor/plan"
 )
 
 // token has the operator make a token; the query may name a tenant.
@@ -172,7 +173,8 @@ func TestOpenCallsEndWithTheirToken(t *testing.T) {
 			h := start(t, func(c *executor.Config) { c.MaxRuns = 3 })
 			id := h.begin(command("echo begun; sleep 60"))
 			h.awaitText(id, "begun")
-			body, _ := json.Marshal(api.TokenRequest{Principal: "p", Rights: []string{"run", "read"}, ExpiresAt: time.Now().Add(6 * time.Second).Format(time.RFC3339Nano)})
+			life := map[string]time.Duration{"revoked": time.Hour, "expired": 6 * time.Second}[name]
+			body, _ := json.Marshal(api.TokenRequest{Principal: "p", Rights: []string{"run", "read"}, ExpiresAt: time.Now().Add(life).Format(time.RFC3339Nano)})
 			resp, data := h.do(http.MethodPost, "/v1/tokens", string(body))
 			token := decode[api.Token](t, resp, data, http.StatusCreated)
 
@@ -219,6 +221,37 @@ func TestOpenCallsEndWithTheirToken(t *testing.T) {
 				t.Errorf("control: another token's stream: %v\n%s", err, data)
 			}
 		})
+	}
+}
+
+// TestDownloadEndsWithItsToken has a reader that stops in the middle of a large artifact:
+// what it gets once its token is revoked is what was on its way already.
+//
+// probe: T4
+// oracle: the same artifact with another token, whole
+func TestDownloadEndsWithItsToken(t *testing.T) {
+	const size = 48 << 20
+	h := start(t, limit(func(l *plan.Limits) { l.Artifacts.Bytes = 2 * size; l.WorkspaceBytes = 3 * size }))
+	id := h.begin(command(fmt.Sprintf("head -c %d /dev/zero > big", size), `"artifacts":["big"]`))
+	if res := h.finish(id); len(res.Artifacts) != 1 || res.Artifacts[0].Size != size {
+		t.Fatalf("%+v", res)
+	}
+	download := func(token string, meanwhile func()) (int64, error) {
+		resp, err := http.DefaultClient.Do(h.request(http.MethodGet, "/v1/executions/"+id+"/artifacts/big", "", bearer(token)...))
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%v, %v", resp, err)
+		}
+		defer resp.Body.Close()
+		meanwhile()
+		return io.Copy(io.Discard, resp.Body)
+	}
+	token := h.token("", "p", "read")
+	if n, err := download(token.Token, func() {}); n != size || err != nil {
+		t.Errorf("control: %d, %v", n, err)
+	}
+	n, err := download(token.Token, func() { h.do(http.MethodDelete, "/v1/tokens/"+token.ID, "") })
+	if n >= size || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("once revoked: %d of %d, %v", n, size, err)
 	}
 }
 
