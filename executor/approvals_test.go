@@ -3,6 +3,7 @@ package executor_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -208,6 +209,10 @@ func TestWorkerChangedByOneByte(t *testing.T) {
 			t.Errorf("changed code: %+v", a)
 		}
 	}
+	shorter := strings.Replace(worker(workerCode), `"agent":"command"`, `"agent":"command","timeoutMs":5000`, 1)
+	if resp, data := h.do("POST", "/v1/executions", shorter, "Authorization", as["alice"]); resp.StatusCode != 200 {
+		t.Errorf("the same code in less time: %s %s", resp.Status, data)
+	}
 	second := h.refused(worker(oneByte), as["alice"])
 	if status, _ := h.decide(second, "approve", as["alice"]); status != 403 {
 		t.Errorf("who asked approves: %d", status)
@@ -228,7 +233,11 @@ func TestWorkerChangedByOneByte(t *testing.T) {
 	if err := json.Unmarshal(shown.Definition, &definition); err != nil || definition.Code["lib/upper.sh"] != oneByte {
 		t.Errorf("definition %s, %v", shown.Definition, err)
 	}
-	if r := records[0]; len(r.Task.CodeSHA256) != 64 || r.Task.CodeSHA256 != definition.CodeSHA256 || r.Task.DependenciesSHA256 != definition.DependenciesSHA256 ||
+	sum := func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
+	if want := sum(sum(oneByte) + "  lib/upper.sh\n"); definition.CodeSHA256 != want { // as sha256sum has it
+		t.Errorf("the code's digest is %s, want %s", definition.CodeSHA256, want)
+	}
+	if r := records[0]; r.Task.CodeSHA256 != definition.CodeSHA256 || r.Task.DependenciesSHA256 != definition.DependenciesSHA256 ||
 		len(r.Approvals) != 1 || r.Approvals[0].Digest != second.Digest {
 		t.Errorf("record %+v %+v", r.Task, r.Approvals)
 	}
@@ -336,6 +345,23 @@ func TestApprovalRaces(t *testing.T) {
 				t.Errorf("%s with seq %d once more: %d", what, seq, status)
 			}
 		}
+	}
+	a = h.approve(withdrawn, as["bob"])
+
+	// Withdrawn where no run is told of it: what waits looks for itself before it starts.
+	first = begin("echo go; sleep 60")
+	running(first)
+	second = begin("echo never")
+	by := caller.Caller{Tenant: "acme", Principal: "bob"}
+	withdrawn, err := h.executor.Approvals().Decide(t.Context(), by, a.ID, api.ApprovalWithdrawn, api.ApprovalDecision{Seq: a.Seq})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.do("DELETE", "/v1/executions/"+first, "", "Authorization", as["alice"])
+	started = h.backend.started()
+	wantCode(t, result(second), api.CodePolicyDenied)
+	if now := h.backend.started(); now != started {
+		t.Error("a sandbox was started for a run whose approval was gone")
 	}
 	a = h.approve(withdrawn, as["bob"])
 

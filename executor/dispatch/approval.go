@@ -57,7 +57,7 @@ func subjects(p *plan.Plan, e *policy.Effective, task string) (list []approval.S
 		add(api.KindTask, task, taskDefinition{lasting(p.Request), p.Input.Context, digestOfSkills(p.Input.Skills), standing(e)})
 	}
 	if w := p.Worker; w != nil {
-		add(api.KindWorker, w.Name, workerDefinition{*p.Request.Opts.Worker, w.CodeSHA256, w.DependenciesSHA256, p.Request.Config.Argv, standing(e)})
+		add(api.KindWorker, w.Name, workerDefinition{*p.Request.Opts.Worker, w.CodeSHA256, w.DependenciesSHA256, p.Request.Config.Argv, unmeasured(standing(e))})
 	}
 	return list, err
 }
@@ -98,6 +98,13 @@ func digestOfSkills(skills []agent.Skill) string {
 	}
 	text, _ := json.Marshal(skills) // of names and bytes: it cannot fail
 	return digestOf(text)
+}
+
+// unmeasured is a policy without what bounds how much: that of a worker is for its tier and
+// its profile to say, and no request gets more by asking for less.
+func unmeasured(p api.EffectivePolicy) api.EffectivePolicy {
+	p.RequestedProfile, p.Tier, p.TTLMS, p.IdleTimeoutMS, p.CostUSD, p.Tokens = "", "", 0, 0, 0, 0
+	return p
 }
 
 // withoutSecretsIn takes secrets out of JSON. What holds none stays as it is, to the byte.
