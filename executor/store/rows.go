@@ -182,20 +182,11 @@ func (r rows) old(newest int, before time.Time) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Those under way are counted for themselves: the index that has all tenants does not
-	// say which they are.
-	crowds, err := r.db.Query(`SELECT tenant, count(*) - ?1 - (SELECT count(*) FROM execution u WHERE u.finished = 0 AND u.tenant = e.tenant)
-		FROM execution e INDEXED BY execution_listed GROUP BY tenant HAVING count(*) > ?1`, newest)
+	crowds, err := r.crowds(newest)
 	if err != nil {
 		return nil, err
 	}
-	defer crowds.Close()
-	for crowds.Next() {
-		var tenant string
-		var tooMany int
-		if err := crowds.Scan(&tenant, &tooMany); err != nil {
-			return nil, err
-		}
+	for tenant, tooMany := range crowds {
 		oldest, err := r.ids("SELECT id FROM execution INDEXED BY execution_listed WHERE finished = 1 AND tenant = ? ORDER BY id LIMIT ?", tenant, max(tooMany, 0))
 		if err != nil {
 			return nil, err
@@ -203,7 +194,31 @@ func (r rows) old(newest int, before time.Time) ([]string, error) {
 		old = append(old, oldest...)
 	}
 	slices.Sort(old)
-	return slices.Compact(old), crowds.Err()
+	return slices.Compact(old), nil
+}
+
+// crowds say how many finished executions tenants have above so many. Whoever asks has given
+// the connection back by then: to wait for a second one with the first in hand is to wait
+// for others who do the same.
+func (r rows) crowds(newest int) (map[string]int, error) {
+	// Those under way are counted for themselves: the index that has all tenants does not
+	// say which they are.
+	found, err := r.db.Query(`SELECT tenant, count(*) - ?1 - (SELECT count(*) FROM execution u WHERE u.finished = 0 AND u.tenant = e.tenant)
+		FROM execution e INDEXED BY execution_listed GROUP BY tenant HAVING count(*) > ?1`, newest)
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	crowds := map[string]int{}
+	for found.Next() {
+		var tenant string
+		var tooMany int
+		if err := found.Scan(&tenant, &tooMany); err != nil {
+			return nil, err
+		}
+		crowds[tenant] = tooMany
+	}
+	return crowds, found.Err()
 }
 
 // ids are those that a question finds.

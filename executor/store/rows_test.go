@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -169,5 +170,28 @@ func TestKeysOutliveExecutions(t *testing.T) {
 	}
 	if id, _, err := s.Key("acme", "k"); id != "" || err != nil || spent(time.Time{}.Add(1)) != 0 {
 		t.Errorf("a month later the key is of %q, %v", id, err)
+	}
+}
+
+// TestSweepsAtOnce has more executions end at once, where each makes room for the next, than
+// the database has connections.
+func TestSweepsAtOnce(t *testing.T) {
+	s := open(t, t.TempDir())
+	for i := range 40 {
+		record(t, s, Meta{ID: fmt.Sprint("e", i), Tenant: fmt.Sprint("t", i%4), Accepted: time.Now()}, api.Result{})
+	}
+	var sweeps sync.WaitGroup
+	for range 16 {
+		sweeps.Go(func() {
+			for range 10 {
+				if _, err := s.Sweep(1, time.Time{}.AddDate(1970, 0, 0)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	sweeps.Wait()
+	if ids := listed(t, s, Listing{AllTenants: true}); len(ids) != 4 {
+		t.Errorf("left are %v", ids)
 	}
 }
