@@ -80,6 +80,8 @@ type Store struct {
 	log  *slog.Logger
 	lost func(Remains) api.Result
 
+	sweeping sync.Mutex // held from the count of executions until those above are gone
+
 	mu   sync.Mutex        // guards live
 	live map[string]*Entry // those of whose end the rows do not know
 }
@@ -238,6 +240,8 @@ func (s *Store) List(l Listing) (page []api.ExecutionSummary, more bool, err err
 // those that were accepted before the given time; keys and costs as well, once they are too old. It
 // returns how many executions it has removed.
 func (s *Store) Sweep(newest int, before time.Time) (int, error) {
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
 	old, err := s.rows.old(newest, before)
 	var removed []string
 	errs := []error{err}
