@@ -107,7 +107,7 @@ func job(in Input, argv []string, contextPath string, extra map[string]string) w
 }
 
 // Where agents look for skills in their home. The first is where pi and what is built on it,
-// codex, gemini and opencode do; the other one is where claude does, and nowhere else.
+// codex and opencode do; the other one is where claude does, and nowhere else.
 const (
 	skillsDir       = homeDir + "/.agents/skills"
 	claudeSkillsDir = homeDir + "/.claude/skills"
