@@ -90,3 +90,15 @@ func search(in Input) (name, key string) {
 	}
 	return "", ""
 }
+
+// KeySecrets are the secrets that a run's keys are: those of all model providers that
+// there are, and the one of the search provider that is chosen.
+func KeySecrets(in Input) (keys []Secret) {
+	_, searched := search(in)
+	for _, name := range append(ProviderKeys(), searched) {
+		if in.Keys[name] {
+			keys = append(keys, Secret{Name: name, Variable: name})
+		}
+	}
+	return keys
+}

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -20,7 +19,6 @@ import (
 	"sallyport/executor/caller"
 	"sallyport/executor/plan"
 	"sallyport/executor/policy"
-	"sallyport/executor/redact"
 )
 
 // The definitions of what is approved: all that decides what it may do, and nothing that
@@ -107,26 +105,6 @@ func unmeasured(p api.EffectivePolicy) api.EffectivePolicy {
 	return p
 }
 
-// withoutSecretsIn takes secrets out of JSON. What holds none stays as it is, to the byte.
-func withoutSecretsIn(text []byte, redactor *redact.Redactor) ([]byte, error) {
-	var document any
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	if err := decoder.Decode(&document); err != nil {
-		return nil, err
-	}
-	held := false
-	clear := func(s string) string {
-		clean := redactor.String(s)
-		held = held || clean != s
-		return clean
-	}
-	if document = redacted(document, clear); !held {
-		return text, nil
-	}
-	return json.Marshal(document)
-}
-
 // approvalWait is when to ask again where too many approvals are pending: people decide.
 const approvalWait = time.Minute
 
@@ -140,7 +118,7 @@ func (d *Dispatcher) approved(by caller.Caller, p *plan.Plan, e *policy.Effectiv
 	var found []api.Approval
 	if err == nil {
 		found, err = d.approvals.Require(context.Background(), by.Principal, func(text []byte) ([]byte, error) {
-			return withoutSecretsIn(text, d.redactorOf(p))
+			return d.redactorOf(p).JSON(text)
 		}, needed...)
 	}
 	switch {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"sallyport/executor/agent"
 	"sallyport/executor/api"
 	"sallyport/executor/approval"
 	"sallyport/executor/audit"
@@ -156,4 +157,21 @@ func newRunner(cfg Config, backends *backend.Registry, redactor *redact.Redactor
 		Secrets:  cfg.SecretSources,
 		Log:      cfg.Log,
 	}
+}
+
+// openKeyring knows the operator's provider and search keys.
+func (c *Config) openKeyring() (*secrets.Keyring, error) {
+	return secrets.OpenKeyring(c.SecretSources, append(agent.ProviderKeys(), agent.SearchKeys()...), c.Redact, c.Log)
+}
+
+// service is what requests may ask for, with the keys that there are now.
+func (d *Dispatcher) service() plan.Service {
+	s := d.cfg.Service
+	s.Keys = d.keyring.There()
+	return s
+}
+
+// redactorOf is the redactor of what is kept of a plan before its run.
+func (d *Dispatcher) redactorOf(p *plan.Plan) *redact.Redactor {
+	return d.keyring.RedactorFor(p.Effective.Secrets)
 }

@@ -23,7 +23,9 @@ import (
 	"sallyport/executor/backend"
 	"sallyport/executor/policy"
 	"sallyport/executor/proof"
+	"sallyport/executor/question"
 	"sallyport/executor/queue"
+	"sallyport/executor/secrets"
 	"sallyport/executor/state"
 	"sallyport/executor/statedir"
 	"sallyport/executor/store"
@@ -45,11 +47,11 @@ type Dispatcher struct {
 	audit     *auditor
 	approvals *approval.Keeper
 	runner    *task.Runner
-	keyring   *keyring
+	keyring   *secrets.Keyring
 	metrics   *metrics
-	health    *sharedQuestion[control.Health] // of the gate
-	engine    *throttledQuestion              // whether it can be used
-	state     *throttledQuestion              // whether it can be written to
+	health    *question.Shared[control.Health] // of the gate
+	engine    *question.Throttled              // whether it can be used
+	state     *question.Throttled              // whether it can be written to
 	queue     *queue.Queue
 	spending  spending
 
@@ -95,7 +97,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	keyring, err := openKeys(&cfg)
+	keyring, err := cfg.openKeyring()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("look at the secrets: %w", err), closeTokens(keeper), lock.Close())
 	}
@@ -108,8 +110,8 @@ func New(cfg Config) (*Dispatcher, error) {
 		return nil, errors.Join(err, db.Close(), closeTokens(keeper), lock.Close())
 	}
 	auditor := &auditor{log: records, errors: cfg.Log, ended: cfg.Ended}
-	runner := newRunner(cfg, backends, keyring.redactor)
-	st, err := cfg.openStore(db, aftermath{backends: backends, redactorFor: keyring.redactorFor, tokens: ended, audit: auditor, log: cfg.Log})
+	runner := newRunner(cfg, backends, keyring.Redactor)
+	st, err := cfg.openStore(db, aftermath{backends: backends, redactorFor: keyring.RedactorFor, tokens: ended, audit: auditor, log: cfg.Log})
 	if err != nil {
 		return nil, errors.Join(err, records.Close(), db.Close(), closeTokens(keeper), lock.Close())
 	}
@@ -134,8 +136,8 @@ func New(cfg Config) (*Dispatcher, error) {
 		approvals: &approval.Keeper{DB: db, Sign: auditor.signDecision, Now: cfg.Now},
 	}
 	d.background, d.stop = context.WithCancel(context.Background())
-	d.health = newSharedQuestion(d.cfg.askHealth)
-	d.engine, d.state = &throttledQuestion{ask: d.askBackends, now: cfg.Now}, &throttledQuestion{ask: d.tryState, now: cfg.Now}
+	d.health = question.NewShared(d.cfg.askHealth)
+	d.engine, d.state = question.NewThrottled(d.askBackends, cfg.Now), question.NewThrottled(d.tryState, cfg.Now)
 	d.metrics = newMetrics(d)
 	for _, b := range backends.All() {
 		p := &proof.Proof{

@@ -28,12 +28,12 @@ func (d *Dispatcher) Readiness() api.Readiness {
 		ready.Ready = ready.Ready && why == ""
 		ready.Checks = append(ready.Checks, api.ReadinessCheck{Name: name, Ready: why == "", Detail: why})
 	}
-	health, err := d.health.get()
+	health, err := d.health.Get()
 	if err == nil {
 		err = denying(health)
 	}
 	add("gate", text(err))
-	add("engine", text(d.engine.get()))
+	add("engine", text(d.engine.Get()))
 	add("boundary", d.unproven())
 	add("executor", text(d.able()))
 	return ready
@@ -48,7 +48,7 @@ func (d *Dispatcher) able() error {
 	if err := d.audit.settle(); err != nil {
 		return unaudited(err)
 	}
-	return d.state.get()
+	return d.state.Get()
 }
 
 // askBackends says why what isolates cannot be used, or nil. All backends that are set up
@@ -175,7 +175,7 @@ const healthTimeout = 5 * time.Second
 
 // gateHealth asks the gate how it is, now.
 func (d *Dispatcher) gateHealth() (control.Health, *api.Problem) {
-	h, err := d.health.get()
+	h, err := d.health.Get()
 	if err != nil {
 		return h, api.Unavailable(api.CodeGateUnavailable, fmt.Sprintf("the gate cannot be reached: %v", err))
 	}

@@ -3,6 +3,9 @@ package dispatch
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,6 +19,7 @@ import (
 	"sallyport/executor/caller"
 	"sallyport/executor/plan"
 	"sallyport/executor/queue"
+	"sallyport/executor/redact"
 	"sallyport/executor/store"
 )
 
@@ -83,6 +87,38 @@ func (d *Dispatcher) attempt(by caller.Caller, req api.Request, key string) (*st
 		return nil, d.unrecorded(err)
 	}
 	return d.admit(p, meta, kept, first, timings)
+}
+
+// digest identifies what is asked, whatever the order of its fields.
+func digest(req api.Request) string {
+	data, err := json.Marshal(req)
+	if err != nil { // only a RawMessage that is no JSON, which Decode lets not through
+		return ""
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// withoutSecrets returns the request as it may be kept, as JSON. The prompt, which may be
+// most of it, is not taken through the decoder and back.
+func withoutSecrets(req api.Request, redactor *redact.Redactor) ([]byte, error) {
+	prompt := req.Prompt
+	req.Prompt = ""
+	var clean map[string]json.RawMessage
+	data, err := json.Marshal(req)
+	if err == nil {
+		data, err = redactor.JSON(data)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &clean)
+	}
+	if err == nil {
+		clean["prompt"], err = json.Marshal(redactor.String(prompt))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take the secrets out of a request: %w", err)
+	}
+	return json.Marshal(clean)
 }
 
 func newID(t time.Time) string {

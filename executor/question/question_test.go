@@ -1,19 +1,20 @@
-package dispatch
+package question_test
 
 import (
+	"sallyport/executor/question"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
 
-// TestSharedQuestion has many ask while a question is under way: they share the next
+// TestShared has many ask while a question is under way: they share the next
 // one, and none gets the answer to the one before.
-func TestSharedQuestion(t *testing.T) {
+func TestShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		release := make(chan struct{})
-		f := newSharedQuestion(func() (int64, error) {
+		f := question.NewShared(func() (int64, error) {
 			n := asked.Add(1)
 			<-release
 			return n, nil
@@ -21,7 +22,7 @@ func TestSharedQuestion(t *testing.T) {
 		var wg sync.WaitGroup
 		get := func(want int64) {
 			wg.Go(func() {
-				if n, err := f.get(); n != want || err != nil {
+				if n, err := f.Get(); n != want || err != nil {
 					t.Errorf("answer %d, %v; want %d", n, err, want)
 				}
 			})
@@ -43,17 +44,17 @@ func TestSharedQuestion(t *testing.T) {
 	})
 }
 
-// TestSharedQuestionIsNeverStale has callers note what was in force when they came: no answer
+// TestSharedIsNeverStale has callers note what was in force when they came: no answer
 // may be older.
-func TestSharedQuestionIsNeverStale(t *testing.T) {
+func TestSharedIsNeverStale(t *testing.T) {
 	var inForce atomic.Int64
-	f := newSharedQuestion(func() (int64, error) { return inForce.Load(), nil })
+	f := question.NewShared(func() (int64, error) { return inForce.Load(), nil })
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for range 2000 {
 				before := inForce.Add(1) // a reload that is acknowledged
-				if got, _ := f.get(); got < before {
+				if got, _ := f.Get(); got < before {
 					t.Errorf("the answer is of %d, and %d was in force", got, before)
 					return
 				}

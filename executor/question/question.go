@@ -1,14 +1,16 @@
-package dispatch
+// Package question puts questions that cost something, to a gate or an engine, less often
+// than they are asked.
+package question
 
 import (
 	"sync"
 	"time"
 )
 
-// A sharedQuestion is put once for all who ask it at the same time. Nobody gets an answer
+// A Shared is put once for all who ask it at the same time. Nobody gets an answer
 // that is older than the call: what was acknowledged to anyone before, such as a reload of
 // the allowlist, is in it. So it is no cache, and needs nothing to invalidate it.
-type sharedQuestion[T any] struct {
+type Shared[T any] struct {
 	ask    func() (T, error)
 	asking chan struct{} // holds a value while the question is put; put before mu is locked
 
@@ -22,12 +24,13 @@ type answer[T any] struct {
 	err   error
 }
 
-func newSharedQuestion[T any](ask func() (T, error)) *sharedQuestion[T] {
-	return &sharedQuestion[T]{ask: ask, asking: make(chan struct{}, 1)}
+// NewShared makes a question; ask may be called from any goroutine, one at a time.
+func NewShared[T any](ask func() (T, error)) *Shared[T] {
+	return &Shared[T]{ask: ask, asking: make(chan struct{}, 1)}
 }
 
-// get returns the answer to a question that is put after the call.
-func (s *sharedQuestion[T]) get() (T, error) {
+// Get returns the answer to a question that is put after the call.
+func (s *Shared[T]) Get() (T, error) {
 	s.mu.Lock()
 	if s.next == nil {
 		s.next = new(answer[T])
@@ -47,12 +50,12 @@ func (s *sharedQuestion[T]) get() (T, error) {
 	return a.value, a.err
 }
 
-// answerAge is how old an answer to a throttledQuestion may be.
+// answerAge is how old an answer to a Throttled may be.
 const answerAge = time.Second
 
-// A throttledQuestion is asked at most once a second, however many want to know: for answers that
+// A Throttled is asked at most once a second, however many want to know: for answers that
 // anybody may ask for, and that cost something.
-type throttledQuestion struct {
+type Throttled struct {
 	ask func() error
 	now func() time.Time
 
@@ -61,7 +64,13 @@ type throttledQuestion struct {
 	err  error
 }
 
-func (t *throttledQuestion) get() error {
+// NewThrottled makes a question; now is time.Now, or a test's.
+func NewThrottled(ask func() error, now func() time.Time) *Throttled {
+	return &Throttled{ask: ask, now: now}
+}
+
+// Get returns the answer, which is at most a second old.
+func (t *Throttled) Get() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.last.IsZero() || t.now().Sub(t.last) >= answerAge {
