@@ -263,9 +263,30 @@ func (w *writer) call(s *ast.ExprStmt) (string, bool) {
 	if !ok {
 		return "", false // a receive, which would block
 	}
+	if w.clause(s) {
+		return "", false // no place for an if
+	}
 	if id, ok := e.Fun.(*ast.Ident); ok && id.Name == "panic" {
 		return "", false
 	}
 	n := w.add(s, "left out")
 	return fmt.Sprintf("if !mutate(%d) { %s }", n, w.render(s.Pos(), s.End(), s)), true
+}
+
+// clause reports whether a statement stands before a condition: "if call(); x {".
+func (w *writer) clause(s ast.Stmt) (found bool) {
+	ast.Inspect(w.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IfStmt:
+			found = found || n.Init == s
+		case *ast.SwitchStmt:
+			found = found || n.Init == s
+		case *ast.TypeSwitchStmt:
+			found = found || n.Init == s
+		case *ast.ForStmt:
+			found = found || n.Init == s || n.Post == s
+		}
+		return !found
+	})
+	return found
 }
