@@ -90,12 +90,7 @@ func (e *Executor) decide(to string) func(http.ResponseWriter, *http.Request, ca
 
 // getApprovalEvents sends the steps of approvals with a number above "after".
 func (e *Executor) getApprovalEvents(w http.ResponseWriter, r *http.Request, by caller.Caller) {
-	form, p := negotiate(r, ndjsonType, sseType)
-	if p != nil {
-		writeProblem(w, p)
-		return
-	}
-	after, follow, p := eventsQuery(r, form == sseType)
+	form, after, follow, p := wantedEvents(r)
 	if p != nil {
 		writeProblem(w, p)
 		return

@@ -27,17 +27,21 @@ func (e *Executor) getEvents(w http.ResponseWriter, r *http.Request, by caller.C
 	if !ok {
 		return
 	}
-	form, p := negotiate(r, ndjsonType, sseType)
-	if p != nil {
-		writeProblem(w, p)
-		return
-	}
-	after, follow, p := eventsQuery(r, form == sseType)
+	form, after, follow, p := wantedEvents(r)
 	if p != nil {
 		writeProblem(w, p)
 		return
 	}
 	stream(w, r, entry, form, after, follow)
+}
+
+// wantedEvents reads which events a caller wants, and in which form.
+func wantedEvents(r *http.Request) (form string, after int64, follow bool, p *api.Problem) {
+	if form, p = negotiate(r, ndjsonType, sseType); p != nil {
+		return "", 0, false, p
+	}
+	after, follow, p = eventsQuery(r, form == sseType)
+	return form, after, follow, p
 }
 
 // eventsQuery reads after and follow. What an EventSource says of the last event
